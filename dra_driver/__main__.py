@@ -1,0 +1,7 @@
+"""``python -m dra_driver`` is ``dra-driver``."""
+
+import sys
+
+from dra_driver.cli.main import main
+
+sys.exit(main())

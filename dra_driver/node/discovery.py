@@ -1,0 +1,126 @@
+"""Keeps the daemon's picture of the hardware current: at start, every 30 s, and on demand, without a restart.
+
+Looking at the hardware blocks (NVML may take seconds), so it runs in a thread of its own and never twice at once. A look that
+finds the same hardware changes nothing, so nothing is republished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from dra_driver.devices.allocatable import AllocatableDevices, allocatable_devices
+from dra_driver.inventory.hardware import DriverState, Machine
+
+log = logging.getLogger(__name__)
+
+
+class Inventory(Protocol):
+    """What finds hardware; ``discover`` blocks and reports hardware states as values, not exceptions."""
+
+    def discover(self) -> Machine: ...
+
+
+class Discovery:
+    """The current devices, and the loop that renews them.
+
+    Args:
+        inventory: the source of machines.
+        interval: seconds between looks.
+        on_change: called in the event loop with new devices whenever they differ from the last ones.
+        observe_seconds: told how long each look took.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        *,
+        interval: float,
+        on_change: Callable[[AllocatableDevices], None],
+        observe_seconds: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self._inventory = inventory
+        self._interval = interval
+        self._on_change = on_change
+        self._observe_seconds = observe_seconds
+        self._wanted = asyncio.Event()
+        self._first = asyncio.Event()
+        self._looking_since: float | None = None
+        self._devices: AllocatableDevices | None = None
+        self.last_look: float | None = None
+        """Monotonic time of the last completed look."""
+
+    @property
+    def devices(self) -> AllocatableDevices | None:
+        """The devices of the last look, None before the first."""
+        return self._devices
+
+    def request(self) -> None:
+        """Look as soon as possible, for example because a claim names a device that isn't known."""
+        self._wanted.set()
+
+    async def first(self) -> None:
+        """Wait until the first look is done."""
+        await self._first.wait()
+
+    def unmet(self) -> str | None:
+        """Why the picture may be wrong, for ``/readyz``."""
+        if self._looking_since is not None and time.monotonic() - self._looking_since > max(3 * self._interval, 60):
+            return f"looking at the hardware has not ended for {time.monotonic() - self._looking_since:.0f} s"
+        if self._devices is None:
+            return "the hardware has not been looked at yet"
+        machine = self._devices.machine
+        if machine.state is not DriverState.READY:
+            return machine.reason or machine.state.value
+        return None
+
+    async def run(self) -> None:
+        """Look for ever; ends when cancelled."""
+        while True:
+            self._wanted.clear()
+            await self.look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), self._interval)
+
+    async def look(self) -> AllocatableDevices:
+        """Look once, and tell of changes."""
+        started = self._looking_since = time.monotonic()
+        try:
+            machine = await asyncio.to_thread(self._inventory.discover)
+        finally:
+            self._looking_since = None
+        self.last_look = time.monotonic()
+        self._observe_seconds(self.last_look - started)
+        if self._devices is None or self._devices.machine != machine:
+            self._log_changes(machine)
+            self._devices = allocatable_devices(machine)
+            self._on_change(self._devices)
+        self._first.set()
+        return self._devices
+
+    def _log_changes(self, machine: Machine) -> None:
+        before = self._devices.machine if self._devices is not None else None
+        if before is None or before.state is not machine.state or before.reason != machine.reason:
+            level = logging.INFO if machine.state is DriverState.READY else logging.WARNING
+            log.log(
+                level,
+                "NVIDIA driver: %s",
+                machine.reason or machine.state.value,
+                extra={"fields": {"driverVersion": machine.driver_version, "gpus": len(machine.gpus)}},
+            )
+        known = set(before.problems) if before is not None else set()
+        known |= {problem for gpu in (before.gpus if before is not None else ()) for problem in gpu.problems}
+        for problem in (*machine.problems, *(problem for gpu in machine.gpus for problem in gpu.problems)):
+            if problem not in known:
+                log.warning("%s: %s: %s", problem.subject, problem.what, problem.cause)
+        old = {gpu.uuid: gpu for gpu in before.gpus} if before is not None else {}
+        new = {gpu.uuid: gpu for gpu in machine.gpus}
+        for uuid in new.keys() - old.keys():
+            gpu = new[uuid]
+            log.info("found gpu-%d: %s", gpu.minor, gpu.name, extra={"fields": {"uuid": uuid, "pci": gpu.pci_bus_id}})
+        for uuid in old.keys() - new.keys():
+            log.warning("gpu-%d is gone", old[uuid].minor, extra={"fields": {"uuid": uuid}})

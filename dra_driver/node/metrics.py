@@ -1,0 +1,122 @@
+"""What the daemon measures, for Prometheus.
+
+Every request is counted with its outcome, failed ones too, and durations start at half a millisecond: a claim on a healthy
+node takes two. Gauges that describe the present (devices, publish age) are read when scraped, so they can't go stale.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dra_driver import __version__
+
+REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
+"""Bucket bounds; the last one is the kubelet's own timeout."""
+
+
+class Present(Collector):
+    """Gauges whose value is asked for at each scrape.
+
+    ``read`` returns ``{(driver, *labels): value}``.
+    """
+
+    def __init__(
+        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Mapping[tuple[str, ...], float]]
+    ) -> None:
+        self._family = (name, text, labels)
+        self._read = read
+
+    def describe(self) -> list[Metric]:
+        name, text, labels = self._family
+        return [GaugeMetricFamily(name, text, labels=labels)]
+
+    def collect(self) -> list[Metric]:
+        name, text, labels = self._family
+        family = GaugeMetricFamily(name, text, labels=labels)
+        for values, number in self._read().items():
+            family.add_metric(values, number)
+        return [family]
+
+
+class Metrics:
+    """All metrics of one daemon, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        Gauge(
+            "dra_driver_build_info", "Constant 1, with the version as label.", ["version"], registry=self.registry
+        ).labels(__version__).set(1)
+        self.requests = Counter(
+            "dra_driver_requests",
+            "Calls of the kubelet, by outcome (ok, or error when a claim in it failed).",
+            ["driver", "operation", "outcome"],
+            registry=self.registry,
+        )
+        self.request_seconds = Histogram(
+            "dra_driver_request_duration_seconds",
+            "How long calls of the kubelet took, failed ones included.",
+            ["driver", "operation", "outcome"],
+            buckets=REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "dra_driver_requests_in_flight",
+            "Calls of the kubelet that run now.",
+            ["driver", "operation"],
+            registry=self.registry,
+        )
+        self.claims = Counter(
+            "dra_driver_claims",
+            "Claims prepared and unprepared, by outcome (ok, recorded: answered from a verified record, error).",
+            ["driver", "operation", "outcome"],
+            registry=self.registry,
+        )
+        self.publish_failures = Counter(
+            "dra_driver_publish_failures",
+            "Failed attempts to bring the ResourceSlices up to date.",
+            ["driver"],
+            registry=self.registry,
+        )
+        self.discovery_seconds = Histogram(
+            "dra_driver_discovery_duration_seconds",
+            "How long a look at the hardware took.",
+            buckets=REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.quarantined = Counter(
+            "dra_driver_records_quarantined",
+            "Claim records that could not be read and were put aside.",
+            ["driver"],
+            registry=self.registry,
+        )
+        self.collected = Counter(
+            "dra_driver_claims_collected",
+            "Claims that the kubelet never unprepared and the driver cleaned up by itself.",
+            ["driver"],
+            registry=self.registry,
+        )
+
+    def present(
+        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Mapping[tuple[str, ...], float]]
+    ) -> None:
+        """Register a gauge that is read at each scrape."""
+        self.registry.register(Present(name, text, labels, read))
+
+    def request_started(self, driver: str, operation: str) -> None:
+        self.in_flight.labels(driver, operation).inc()
+
+    def request_ended(self, driver: str, operation: str, outcome: str, seconds: float) -> None:
+        self.in_flight.labels(driver, operation).dec()
+        self.requests.labels(driver, operation, outcome).inc()
+        self.request_seconds.labels(driver, operation, outcome).observe(seconds)
+
+
+def age(since: float | None, now: Callable[[], float] = time.monotonic) -> float:
+    """Seconds since a moment of the same clock; infinite when it never happened."""
+    return float("inf") if since is None else now() - since
