@@ -1,0 +1,33 @@
+"""Session fixtures that several areas share: a real API server, and a real one-node cluster.
+
+Both are started on first use and once per test process; each test process has its own directory and ports. A machine
+that can't run them skips the tests that ask for them, with the reason; with the environment variable CI set that is a
+failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.apiserver import ApiServer
+from tests.cluster.availability import Unavailable, skip_or_fail
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Iterator[ApiServer]:
+    """etcd and kube-apiserver 1.37.2 with default gates; see `tests.cluster.apiserver.ApiServer` for its verbs.
+
+    It is shared by the whole session: use own namespaces and node names. A test that needs other flags or gates, or
+    wants to take the server away, starts its own ``ApiServer(...)``.
+    """
+    try:
+        server = ApiServer()
+    except Unavailable as reason:
+        skip_or_fail(reason)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
