@@ -40,7 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
         sys.stdout.flush()
-        return status
     except BrokenPipeError:
         # The reader (head, less) has seen enough; nothing of ours went wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -53,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DraDriverError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
+    else:
+        return status
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The devices a node offers at one moment, each with the hardware behind it.
 
-Prepare looks devices up here by the name the scheduler chose; publishing takes the same devices in order. One snapshot is
-immutable and replaced as a whole when the inventory changes, so readers need no lock.
+Prepare looks devices up here by the name the scheduler chose; publishing takes the same devices in order. One
+snapshot is immutable and replaced as a whole when the inventory changes, so readers need no lock.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AllocatableDevices:
     problems: tuple[Problem, ...] = ()
 
     def slices(self) -> tuple[tuple[Device, ...], ...]:
-        """The published devices, cut into slices that the API accepts; one empty slice says "this pool has no devices"."""
+        """The published devices, cut into slices that the API accepts; one empty slice for a pool without devices."""
         devices = [allocatable.device for allocatable in self.by_name.values()]
         chunks = [
             tuple(devices[start : start + DEVICES_PER_SLICE]) for start in range(0, len(devices), DEVICES_PER_SLICE)

@@ -1,8 +1,9 @@
 """A whole GPU as a DRA device of ``gpu.nvidia.com``.
 
-Names, types and spelling of NVIDIA's driver are kept, so that selectors written for it work unchanged; facts that it does
-not publish get new names. Attributes are unqualified and so belong to the driver's domain, except the standard ones of
-``resource.kubernetes.io``. What is unknown is absent: a selector can test with ``has()``, but never sees a guess.
+Names, types and spelling of NVIDIA's driver are kept, so that selectors written for it work unchanged; facts that it
+does not publish get new names. Attributes are unqualified and so belong to the driver's domain, except the standard
+ones of ``resource.kubernetes.io``. What is unknown is absent: a selector can test with ``has()``, but never sees a
+guess.
 """
 
 from __future__ import annotations

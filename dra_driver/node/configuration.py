@@ -1,9 +1,9 @@
 """The node daemon's configuration: one schema for flags, environment and file.
 
 Each option is a field of :class:`NodeConfiguration`. From it come the flag ``--option-name``, the environment variable
-``DRA_DRIVER_OPTION_NAME`` and the key ``optionName`` of the configuration file, which is strict: unknown keys and wrong types
-are errors with their place. Precedence: flag, environment, file, default. A dataclass, not pydantic: a daemon that needs no
-pydantic saves 5 MiB and 60 ms (docs/performance.md).
+``DRA_DRIVER_OPTION_NAME`` and the key ``optionName`` of the configuration file, which is strict: unknown keys and
+wrong types are errors with their place. Precedence: flag, environment, file, default. A dataclass, not pydantic: a
+daemon that needs no pydantic saves 5 MiB and 60 ms (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ ENVIRONMENT_PREFIX = "DRA_DRIVER_"
 FILE_KIND = {"apiVersion": "config.dra-driver.io/v1alpha1", "kind": "NodeConfiguration"}
 
 
-def _option(help_text: str, default: Any = MISSING, *, also: tuple[str, ...] = (), choices: tuple[str, ...] = ()) -> Any:
+def _option(
+    help_text: str, default: Any = MISSING, *, also: tuple[str, ...] = (), choices: tuple[str, ...] = ()
+) -> Any:
     """A configuration field: ``also`` names further environment variables, ``choices`` the allowed values."""
     metadata = {"help": help_text, "also": also, "choices": choices}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
@@ -40,7 +42,8 @@ class NodeConfiguration:
         also=("POD_UID",),
     )
     inventory: str = _option(
-        "'nvml' for the GPUs of this node, or 'profile:NAME[:COUNT]' for a described machine (dra-driver profiles)", "nvml"
+        "'nvml' for the GPUs of this node, or 'profile:NAME[:COUNT]' for a described machine (dra-driver profiles)",
+        "nvml",
     )
     kubeconfig: str = _option("kubeconfig file; empty for the ServiceAccount of the Pod", "", also=("KUBECONFIG",))
     driver_root: str = _option(
@@ -70,9 +73,7 @@ class NodeConfiguration:
     )
     http_address: str = _option("address of /metrics, /healthz and /readyz (host:port); empty to serve none", ":8080")
     log_format: str = _option("log lines as 'text' or 'json'", "text", choices=("text", "json"))
-    log_level: str = _option(
-        "least severe level that is logged", "info", choices=("debug", "info", "warning", "error")
-    )
+    log_level: str = _option("least severe level that is logged", "info", choices=("debug", "info", "warning", "error"))
     rediscover_seconds: float = _option("seconds between two looks at the hardware", 30.0)
     reconcile_seconds: float = _option("seconds between two collections of what the kubelet lost", 600.0)
     stop_grace_seconds: float = _option("seconds that running kubelet calls get to finish at stop", 30.0)
@@ -113,7 +114,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         text = option.metadata["help"]
         default = "" if option.default is MISSING else f" (default: {_shown(option.default)})"
         env = ", ".join(environment_names(option))
-        keywords: dict[str, Any] = {"dest": f"option_{option.name}", "default": None, "help": f"{text}{default} [{env}]"}
+        keywords: dict[str, Any] = {
+            "dest": f"option_{option.name}",
+            "default": None,
+            "help": f"{text}{default} [{env}]",
+        }
         if _kind(option) is bool:
             keywords |= {"nargs": "?", "const": "true"}
         parser.add_argument(flag_name(option), metavar=_metavar(option), **keywords)
@@ -123,7 +128,8 @@ def load(flags: argparse.Namespace, environment: Mapping[str, str]) -> NodeConfi
     """Merge all sources.
 
     Raises:
-        InputError: unreadable file, unknown key, wrong type, missing or impossible value; names the source and the option.
+        InputError: unreadable file, unknown key, wrong type, missing or impossible value; names the source and the
+        option.
     """
     path = flags.config
     from_file = _read_file(Path(path)) if path else {}
@@ -183,9 +189,13 @@ def _convert(option: Field[Any], value: str, *, source: str) -> Any:
 def _checked(option: Field[Any], value: Any, *, source: str, line: int | None = None) -> Any:
     choices: tuple[str, ...] = option.metadata["choices"]
     if choices and value not in choices:
-        raise InputError(f"{value!r} is not one of {', '.join(choices)}", source=source, line=line, path=file_key(option))
+        raise InputError(
+            f"{value!r} is not one of {', '.join(choices)}", source=source, line=line, path=file_key(option)
+        )
     if isinstance(value, float) and not 0 < value <= 86_400:
-        raise InputError(f"{value:g} is not between 0 and 86400 seconds", source=source, line=line, path=file_key(option))
+        raise InputError(
+            f"{value:g} is not between 0 and 86400 seconds", source=source, line=line, path=file_key(option)
+        )
     return value
 
 

@@ -1,7 +1,7 @@
 """Keeps the daemon's picture of the hardware current: at start, every 30 s, and on demand, without a restart.
 
-Looking at the hardware blocks (NVML may take seconds), so it runs in a thread of its own and never twice at once. A look that
-finds the same hardware changes nothing, so nothing is republished.
+Looking at the hardware blocks (NVML may take seconds), so it runs in a thread of its own and never twice at once. A
+look that finds the same hardware changes nothing, so nothing is republished.
 """
 
 from __future__ import annotations

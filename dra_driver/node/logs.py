@@ -1,7 +1,7 @@
 """Log lines for people (text) and for log stores (one JSON object per line), on standard error.
 
-Standard library logging with an own formatter: structlog would add 14 MiB. Facts are passed as ``extra={"fields": {...}}`` and
-appear as ``key=value`` or as JSON members, so that a search for a claim's UID finds every line about it.
+Standard library logging with an own formatter: structlog would add 14 MiB. Facts are passed as ``extra={"fields":
+{...}}`` and appear as ``key=value`` or as JSON members, so that a search for a claim's UID finds every line about it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the daemon measures, for Prometheus.
 
-Every request is counted with its outcome, failed ones too, and durations start at half a millisecond: a claim on a healthy
-node takes two. Gauges that describe the present (devices, publish age) are read when scraped, so they can't go stale.
+Every request is counted with its outcome, failed ones too, and durations start at half a millisecond: a claim on a
+healthy node takes two. Gauges that describe the present (devices, publish age) are read when scraped, so they can't
+go stale.
 """
 
 from __future__ import annotations
