@@ -1,10 +1,10 @@
 """Latency of prepare and unprepare as the kubelet sees it, memory, and time to the first slice.
 
-The daemon runs as a process of its own against a real API server, on a stand-in NVML and a fake driver root, so that the CDI
-specs have their real size. This process acts as the kubelet on the daemon's socket.
+The daemon runs as a process of its own against a real API server, on a stand-in NVML and a fake driver root, so that
+the CDI specs have their real size. This process acts as the kubelet on the daemon's socket.
 
-The floor is what no driver can avoid, measured in the same run with the same client: a bare gRPC echo, one raw GET of the
-claim on a warm connection, and one fsynced record in the daemon's state directory.
+The floor is what no driver can avoid, measured in the same run with the same client: a bare gRPC echo, one raw GET
+of the claim on a warm connection, and one fsynced record in the daemon's state directory.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def create_claims(server: ApiServer) -> list[dict[str, Any]]:
         assert status == 201, claim
         claim["status"] = {
             "allocation": {
-                "devices": {
-                    "results": [{"request": "gpu", "driver": DRIVER, "pool": NODE, "device": f"gpu-{number}"}]
-                }
+                "devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": NODE, "device": f"gpu-{number}"}]}
             },
             "reservedFor": [{"resource": "pods", "name": f"pod-{number}", "uid": f"pod-uid-{number}"}],
         }
@@ -169,7 +167,8 @@ async def echo_server(socket: str) -> None:
     async def answer(request: Any, context: Any) -> Any:
         response = messages.NodePrepareResourcesResponse()
         for claim in request.claims:
-            device = messages.Device(request_names=["gpu"], pool_name=NODE, device_name="gpu-0", cdi_device_ids=["a/b=c"])
+            device = messages.Device(request_names=["gpu"], pool_name=NODE, device_name="gpu-0")
+            device.cdi_device_ids.append("k8s.gpu.nvidia.com/claim=echo")
             response.claims[claim.uid].devices.append(device)
         return response
 
@@ -187,7 +186,7 @@ async def echo_server(socket: str) -> None:
 
 async def measure_echo(directory: Path, claims: list[Any]) -> Samples:
     socket = directory / "echo.sock"
-    process = subprocess.Popen([sys.executable, "-m", "benchmarks.prepare", "--echo", str(socket)])
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "benchmarks.prepare", "--echo", str(socket))
     samples = Samples()
     try:
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
@@ -199,7 +198,7 @@ async def measure_echo(directory: Path, claims: list[Any]) -> Samples:
                 await samples.time(lambda: plugin.prepare(claims[:1]))
     finally:
         process.terminate()
-        process.wait()
+        await process.wait()
     return samples
 
 
@@ -316,7 +315,8 @@ def run(server: ApiServer, directory: Path) -> None:
     print(f"\nfloor: echo {echo.p50:.2f} + GET {get.p50:.2f} + record {record.p50:.2f} = {floor:.2f} ms;", end=" ")
     print(f"one claim / floor = {samples['one claim'].p50 / floor:.2f} (reach 1.3)")
     print(f"resident: {idle:.1f} MiB idle (reach 60), {after:.1f} MiB after the calls; Go driver 60-64")
-    print(f"start to slice visible: {to_slice:.2f} s (reach 0.9; Go driver 1.1); --help: {measure_help().p50:.0f} ms (100)")
+    print(f"start to slice visible: {to_slice:.2f} s (reach 0.9; Go driver 1.1)")
+    print(f"--help: {measure_help().p50:.0f} ms (reach 100)")
 
 
 if __name__ == "__main__":
