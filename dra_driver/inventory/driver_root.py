@@ -1,11 +1,13 @@
 """Where the NVIDIA driver's files are, as this process and as the container runtime on the host see them.
 
 The driver is installed in the host's own ``/`` (packages), in a container's root that the host sees under
-``/run/nvidia/driver`` (GPU operator), or under ``/home/kubernetes/bin/nvidia`` (GKE). A daemon in a container sees the host's
-files below a mount, while the CDI specs it writes are read by the runtime on the host: hence two paths for one root.
+``/run/nvidia/driver`` (GPU operator), or under ``/home/kubernetes/bin/nvidia`` (GKE). A daemon in a container sees
+the host's files below a mount, while the CDI specs it writes are read by the runtime on the host: hence two paths for
+one root.
 
-A root counts when it holds ``libnvidia-ml.so.1`` for this machine. Symbolic links are followed inside the root, as a process
-that is chrooted there would, because an absolute link (Debian's alternatives) must not lead into this container's own files.
+A root counts when it holds ``libnvidia-ml.so.1`` for this machine. Symbolic links are followed inside the root, as a
+process that is chrooted there would, because an absolute link (Debian's alternatives) must not lead into this
+container's own files.
 """
 
 from __future__ import annotations
@@ -79,10 +81,7 @@ class DriverRoot:
         root = Path(path)
         host_root = Path(host_path) if host_path else root
         devices = Path(dev_root) if dev_root else root if (root / "dev").is_dir() else Path("/")
-        if host_dev_root:
-            host_devices = Path(host_dev_root)
-        else:
-            host_devices = host_root if devices == root else devices
+        host_devices = Path(host_dev_root or (host_root if devices == root else devices))
         object.__setattr__(self, "path", root)
         object.__setattr__(self, "host_path", host_root)
         object.__setattr__(self, "dev_root", devices)
@@ -164,8 +163,8 @@ class DriverRoot:
 def known_roots(mount: str | Path = CONTAINER_MOUNT) -> tuple[DriverRoot, ...]:
     """The roots that are searched when none is configured.
 
-    Below ``mount`` first, where a DaemonSet mounts the host's ``/`` (or the driver root itself), then in place, for a daemon
-    that runs on the host.
+    Below ``mount`` first, where a DaemonSet mounts the host's ``/``, then in place, for a
+    daemon that runs on the host.
     """
     inside = Path(mount)
     mounted = tuple(
@@ -184,9 +183,9 @@ def no_driver(roots: Sequence[DriverRoot]) -> EnvironmentFault:
     return EnvironmentFault(
         f"no NVIDIA driver found: {NVML_LIBRARY} for {platform.machine()} is in none of "
         f"{', '.join(LIBRARY_DIRS)} below {'; '.join(places)}",
-        hint="install the NVIDIA driver, or set --driver-root (DRA_DRIVER_DRIVER_ROOT) to the folder where this process "
-        "sees the driver's root, and --host-driver-root to its path on the host, e.g. /run/nvidia/driver with the GPU "
-        "operator or /home/kubernetes/bin/nvidia on GKE",
+        hint="install the NVIDIA driver, or set --driver-root (DRA_DRIVER_DRIVER_ROOT) to the folder where this process"
+        " sees the driver's root, and --host-driver-root to its path on the host, e.g. /run/nvidia/driver with the GPU"
+        " operator or /home/kubernetes/bin/nvidia on GKE",
     )
 
 

@@ -1,7 +1,7 @@
 """What a node's GPUs are, as immutable values; every unknown is ``None``, never a guess.
 
-One value type serves the real inventory (NVML, sysfs) and the described one (profiles), so that everything above sees no
-difference. Sources per field are NVML calls as named in nvml.h and paths under /sys.
+One value type serves the real inventory (NVML, sysfs) and the described one (profiles), so that everything above sees
+no difference. Sources per field are NVML calls as named in nvml.h and paths under /sys.
 """
 
 from __future__ import annotations
@@ -84,13 +84,18 @@ class Gpu:
     Attributes:
         minor: N of /dev/nvidiaN; names the device ``gpu-N``.
         index: NVML index at discovery.
+        name: product name; None when the driver does not tell it.
+        brand, architecture: in the words of :mod:`dra_driver.inventory.codes`.
         memory_bytes: total as NVML reports it; None on unified-memory parts.
         pci_bus_id: ``dddd:bb:dd.f`` lower case.
         pcie_root: ``pciDDDD:BB`` from sysfs.
-        numa_node: None when the platform reports none (-1).
+        numa_node: node of the nearest CPUs, from sysfs; None when the platform reports none (-1). NVML's own
+            nvmlDeviceGetNumaNodeId is another thing, the node that the GPU's memory forms on coherent platforms.
+        addressing_mode: ``None``, ``HMM`` or ``ATS`` (text) as published; None when the driver does not tell.
         mig_enabled: current MIG mode; None when the GPU is not MIG capable.
         mig_pending: mode after the next reset.
-        nvlink_count: links that the GPU has and that are usable, None when it has none or can't tell.
+        nvlink_count: links whose state is enabled; None when the GPU has no links or can't tell.
+        nvlink_version: of those links, e.g. ``4.0``; NVML answers with a code, see ``codes.NVLINK_VERSIONS``.
         power_limit_watts: enforced limit.
         problems: what could not be read, for logs and doctor.
     """
@@ -98,7 +103,7 @@ class Gpu:
     index: int
     minor: int
     uuid: str
-    name: str
+    name: str | None = None
     brand: str = "Unknown"
     architecture: str = "Unknown"
     compute_capability: tuple[int, int] | None = None
@@ -125,7 +130,9 @@ class Machine:
     """A node's GPU hardware at one moment.
 
     Attributes:
-        state: whether the driver answers; ``reason`` says why not and what to do.
+        state: whether the driver answers.
+        reason: why it does not, or why a driver that answers has no GPU; empty when all is well.
+        hint: what an operator can do about it; empty when nothing is known.
         source: ``nvml`` or ``profile:<name>``; described machines have no device nodes.
         driver_version: as the driver prints it, e.g. ``580.65.06``.
         cuda_driver_version: (major, minor).
@@ -136,6 +143,7 @@ class Machine:
     state: DriverState
     source: str
     reason: str = ""
+    hint: str = ""
     driver_version: str | None = None
     cuda_driver_version: tuple[int, int] | None = None
     gpus: tuple[Gpu, ...] = ()

@@ -1,11 +1,12 @@
 """PCI addresses, PCIe roots and NUMA nodes from sysfs.
 
-The values are those of Kubernetes' own helper package (dynamic-resource-allocation/deviceattribute), because claims align
-GPUs with network cards and CPUs of other drivers by comparing them: ``pcieRoot`` is the root complex, not the nearest
-switch; a NUMA node of -1 (no affinity) is never reported, since all devices without affinity would then seem to be together.
+The values are those of Kubernetes' own helper package (dynamic-resource-allocation/deviceattribute), because claims
+align GPUs with network cards and CPUs of other drivers by comparing them: ``pcieRoot`` is the root complex, not the
+nearest switch; a NUMA node of -1 (no affinity) is never reported, since all devices without affinity would then seem
+to be together.
 
-``/sys/bus/pci/devices/<address>`` links to ``/sys/devices/pciDDDD:BB/…/<address>``. Only the link's text is read, never the
-file behind it, so a sysfs mounted elsewhere works.
+``/sys/bus/pci/devices/<address>`` links to ``/sys/devices/pciDDDD:BB/…/<address>``. Only the link's text is read,
+never the file behind it, so a sysfs mounted elsewhere works.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 def normalise_bus_id(text: str) -> str:
     """The address as the kernel writes it: ``dddd:bb:dd.f`` in lower case.
 
-    NVML prints eight digits of domain in upper case (``00000000:1B:00.0``). Domains above ffff exist (VMD: ``10000:01:00.0``)
-    and keep their digits. A missing domain is 0.
+    NVML prints eight digits of domain in upper case (``00000000:1B:00.0``). Domains above ffff exist (VMD:
+    ``10000:01:00.0``) and keep their digits. A missing domain is 0.
 
     Raises:
         InputError: not a PCI address.
