@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from dra_driver.errors import InputError
+from dra_driver.model.gotext import SPACES
 
 Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
@@ -28,10 +29,12 @@ SUFFIX_WRONG: Final = "unable to parse quantity's suffix"
 MAX_INT64: Final = (1 << 63) - 1
 _MIN_INT64: Final = -(1 << 63)
 _NANO: Final = -9
+_QUICK_POWERS: Final = frozenset({1, 2, 3, 6, 9})
 # A number of more digits than this is refused rather than worked on; upstream would spend minutes on it.
 _MAX_DIGITS: Final = 4000
 
-_TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_POWER: Final = re.compile(r"[eE][+-]?[0-9]{1,4000}")
 _DECIMAL: Final[dict[str, int]] = {
     "n": -9,
     "u": -6,
@@ -55,7 +58,7 @@ class Quantity:
     """An immutable amount ``unscaled * 10**exponent``; build one with ``parse``, ``of_bytes`` or ``of_int``.
 
     Attributes:
-        unscaled, exponent: the exact value; the exponent is never below -9 (nano) for a parsed quantity.
+        unscaled, exponent: the exact value; a parsed one is never finer than nano (-9) unless it is zero.
         format: how it prints: DecimalSI, BinarySI or DecimalExponent.
         big: True when Kubernetes holds it as an arbitrary decimal instead of a 64-bit integer.
         text: the kept printed form, empty until needed.
@@ -81,7 +84,7 @@ class Quantity:
         """Read a quantity out of decoded JSON or YAML: text (spaces around it are ignored) or a number."""
         try:
             if isinstance(value, str):
-                return _parse(value.strip())
+                return _parse(value.strip(SPACES))
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return _parse(_number_text(value))
             raise InputError(FORMAT_WRONG, hint=f"got {value!r}; {_HINT}")
@@ -181,20 +184,26 @@ class Quantity:
     def scaled(self, exponent: int) -> int:
         """The value in units of ``10**exponent`` as int64, with upstream's rounding and overflow.
 
-        Rounds away from zero; an overflow gives 0, or for arbitrary decimals the lower 64 bits.
+        Rounds away from zero. An overflow gives what Kubernetes computes then: 0 or the lower 64 bits.
         """
         shift = self.exponent - exponent
         if not self.big:
             if shift < 0:
                 return _away_from_zero(self.unscaled, -shift)
-            result = self.unscaled * 10**shift if shift <= 18 else 0
-            return result if _fits(result) else 0
+            if shift > 18:
+                return 0
+            result: int = self.unscaled * 10**shift
+            if _fits(result):
+                return result
+            # Upstream's quick multiplications leave the lower 64 bits behind, its loop for other powers nothing.
+            return _wrap(result) if shift in _QUICK_POWERS and self.unscaled != _MIN_INT64 else 0
         if shift >= 0:
             return _wrap(_wrap(self.unscaled) * (10**shift if shift <= 18 else _MIN_INT64))
         if self.unscaled < MAX_INT64 and -shift < 19:
             # Go's division truncates and one is added whenever something was cut off, also below zero.
             low = _wrap(self.unscaled)
-            whole, rest = divmod(abs(low), 10**-shift)
+            unit: int = 10**-shift
+            whole, rest = divmod(abs(low), unit)
             return (whole if low >= 0 else -whole) + (1 if rest else 0)
         return _wrap(-(-self.unscaled // 10**-shift))
 
@@ -213,8 +222,10 @@ class Quantity:
         """
         if self.big or self.exponent < 0:
             return None
-        result = self.unscaled * 10**self.exponent if self.exponent <= 18 else MAX_INT64 + 1
-        return result if self.unscaled == 0 or _fits(result) else None
+        if not self.unscaled:
+            return 0
+        result: int | None = self.unscaled * 10**self.exponent if self.exponent <= 18 else None
+        return result if result is not None and _fits(result) else None
 
     def approximate_float(self) -> float:
         """The nearest float as ``Quantity.AsApproximateFloat64`` computes it; infinite beyond its range."""
@@ -265,7 +276,7 @@ def _parse(text: str) -> Quantity:
     match = _TEXT.fullmatch(text) if text else None
     if match is None:
         raise _refuse(FORMAT_WRONG, text)
-    sign, number, point, fraction, suffix = match.groups()
+    sign, number, fraction, suffix = match.groups()
     number = number or "0"
     fraction = fraction or ""
     if len(number) + len(fraction) > _MAX_DIGITS:
@@ -286,14 +297,12 @@ def _parse(text: str) -> Quantity:
         digits = number + fraction
         value = int(digits)
         amount = value * factor
-        if base == 10:
-            keep = exponent % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
-        else:
-            keep = value & 7 != 0
+        decimal_kept = exponent % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+        keep = decimal_kept if base == 10 else value & 7 != 0
         if _fits(amount):
             return Quantity(-amount if negative else amount, exponent, form, False, text if keep else "")
 
-    if not any(character.isdigit() for character in match.group(0)[: match.start(5)]):
+    if not any(character.isdigit() for character in match.group(0)[: match.start(4)]):
         raise _refuse(NUMBER_WRONG, text)
     return _parse_big(text, int(number + fraction), len(fraction), form, base, power, negative)
 
@@ -316,7 +325,7 @@ def _parse_big(text: str, digits: int, places: int, form: Format, base: int, pow
             digits = -(-digits // 10**cut) if cut <= 2 * _MAX_DIGITS else 1
         exponent = _NANO
     else:
-        exponent = 0
+        exponent = max(-_MAX_DIGITS, min(exponent, _MAX_DIGITS))
     if form == "BinarySI":
         if digits > MAX_INT64 * 10**9:
             digits, exponent = MAX_INT64, 0
@@ -333,11 +342,8 @@ def _suffix(suffix: str, text: str) -> tuple[Format, int, int]:
     power = _BINARY.get(suffix)
     if power is not None:
         return "BinarySI", 2, power
-    if len(suffix) > 1 and suffix[0] in "eE" and (suffix[1:].lstrip("+-")).isdigit() and suffix[1:].count("-") < 2:
-        if len(suffix) <= 21:
-            power = int(suffix[1:])
-            if _MIN_INT64 <= power <= MAX_INT64:
-                return "DecimalExponent", 10, (power + (1 << 31)) % (1 << 32) - (1 << 31)  # upstream cuts to 32 bits
+    if _POWER.fullmatch(suffix) and _fits(asked := int(suffix[1:])):
+        return "DecimalExponent", 10, (asked + (1 << 31)) % (1 << 32) - (1 << 31)  # upstream cuts to 32 bits
     raise _refuse(SUFFIX_WRONG, text)
 
 
@@ -354,7 +360,7 @@ def _away_from_zero(value: int, places: int) -> int:
     """``value / 10**places`` rounded away from zero."""
     if places > 2 * _MAX_DIGITS:
         return (value > 0) - (value < 0)
-    whole = -(-abs(value) // 10**places)
+    whole: int = -(-abs(value) // 10**places)
     return whole if value >= 0 else -whole
 
 

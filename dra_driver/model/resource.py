@@ -1,7 +1,7 @@
 """The objects of ``resource.k8s.io/v1``, as immutable values.
 
-Field names are the API's in snake_case; absent is ``None`` or empty. Reading and writing JSON is in ``codec``; rules that
-the API server enforces are in ``validation`` and work on raw JSON, so a value here is well-formed by construction.
+Field names are the API's in snake_case; absent is ``None`` or empty. Reading and writing JSON is in ``codec``; rules
+that the API server enforces are in ``validation`` and work on raw JSON, so a value here is well-formed by construction.
 Source: k8s.io/api/resource/v1/types.go (1.37).
 """
 
