@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.availability import Unavailable, skip_or_fail
+from tests.cluster.node import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,20 @@ def apiserver() -> Iterator[ApiServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A real node (containerd, kubelet, scheduler, controllers) with default gates, Ready in about ten seconds.
+
+    See `tests.cluster.node.Cluster`. Needs root. Shared by the session: leave it as you found it.
+    """
+    try:
+        node = Cluster()
+    except Unavailable as reason:
+        skip_or_fail(reason)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.close()

@@ -38,6 +38,8 @@ class ApiServer:
         runtime_config: API versions on or off, e.g. ``{"resource.k8s.io/v1beta1": True}``.
         feature_gates: e.g. ``{"DRAConsumableCapacity": False}``.
         flags: further flags of kube-apiserver, appended last.
+        address, port: where it listens; the loopback interface and a free port by default.
+        service_range: addresses of services; the first is the API server's own.
         directory: the run's directory; a new one by default, removed by `close`.
 
     Attributes:
@@ -53,15 +55,19 @@ class ApiServer:
         feature_gates: Mapping[str, bool] | None = None,
         flags: Sequence[str] = (),
         directory: Path | None = None,
+        address: str = "127.0.0.1",
+        port: int | None = None,
+        service_range: str = "10.0.0.0/24",
         service_accounts: bool = False,
     ) -> None:
         require_programs(["openssl"])
         self.directory = directory if directory is not None else new_run_directory()
         self._ports = [Port(), Port(), Port()]
-        secure, client, peer = (port.number for port in self._ports)
-        self.url = f"https://127.0.0.1:{secure}"
+        free, client, peer = (reserved.number for reserved in self._ports)
+        secure = port if port is not None else free
+        self.url = f"https://{address}:{secure}"
         self.pki = Pki.create(self.directory / "pki")
-        names = "IP:127.0.0.1,IP:10.0.0.1,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc"
+        names = f"IP:{address},DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc"
         self.pki.issue("apiserver", "/CN=kube-apiserver", names)
         self.pki.issue("admin", "/O=system:masters/CN=admin", "DNS:admin")
         self.kubeconfig = self.pki.kubeconfig("admin", self.url)
@@ -86,10 +92,10 @@ class ApiServer:
                 str(program("kube-apiserver")),
                 f"--etcd-servers={etcd_url}",
                 f"--secure-port={secure}",
-                "--bind-address=127.0.0.1",
-                "--advertise-address=127.0.0.1",
+                f"--bind-address={address}",
+                f"--advertise-address={address}",
                 "--endpoint-reconciler-type=none",  # the default one refuses a loopback address
-                "--service-cluster-ip-range=10.0.0.0/24",
+                f"--service-cluster-ip-range={service_range}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={keys}/sa.pub",
                 f"--service-account-signing-key-file={keys}/sa.key",
@@ -124,8 +130,8 @@ class ApiServer:
         self.process.kill()
         self.etcd.kill()
         end_processes(self.directory)
-        for port in self._ports:
-            port.release()
+        for reserved in self._ports:
+            reserved.release()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _ready(self) -> bool:

@@ -20,7 +20,7 @@ DEBIAN_PACKAGE_OF = {
     "debootstrap": "debootstrap",
     "buildah": "buildah",
     "openssl": "openssl",
-    "mount": "mount",
+    "ip": "iproute2",
 }
 """Program on PATH -> Debian package that has it; what `apt-get install` is told when one is missing."""
 

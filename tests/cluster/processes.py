@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from tests.cluster import containers, network
+
 _PORTS = range(20000, 30000)
 """Below the kernel's ephemeral range, so that no outgoing connection of this machine takes a port between choice and
 bind.
@@ -224,26 +226,28 @@ def disown(directory: Path) -> None:
 
 
 def end_processes(directory: Path) -> None:
-    """End every process that has a pid file in the run ``directory``."""
+    """Kill every process that has a pid file in the run ``directory``."""
     for pid_file in sorted((directory / "run").glob("*.pid")):
         pid = _living(pid_file)
         if pid is not None:
-            _end(pid, 5.0, signal.SIGTERM, reap=None)
+            _end(pid, 0.0, signal.SIGKILL, reap=None)
         pid_file.unlink(missing_ok=True)
 
 
-def sweep() -> None:
-    """End and remove the runs whose owner died without ending them (a killed test process)."""
-    from tests.cluster import containers  # a run may have left containers, too; that module needs this one
+def remove(directory: Path) -> None:
+    """End the processes and containers of the run and remove its directory, whoever started it."""
+    end_processes(directory)
+    network.remove_all(directory)
+    containers.remove_all(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
+
+def sweep() -> None:
+    """Remove the runs whose owner died without ending them (a killed test process)."""
     for owner in base_directory().glob("*/owner"):
-        directory = owner.parent
         try:
             text = owner.read_text()
         except OSError:
             continue
-        if not text or text.startswith("0 ") or _living(owner) is not None:
-            continue
-        end_processes(directory)
-        containers.remove_all(directory)
-        shutil.rmtree(directory, ignore_errors=True)
+        if text and not text.startswith("0 ") and _living(owner) is None:
+            remove(owner.parent)
