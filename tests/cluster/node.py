@@ -247,6 +247,7 @@ class Cluster:
             stderr=subprocess.STDOUT,
             text=True,
             stdin=subprocess.DEVNULL,
+            env=os.environ | {"CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS": "1"},
         )
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)} in {namespace}/{pod}: {done.stdout}")
