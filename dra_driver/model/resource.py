@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from dra_driver.model.quantity import Quantity
 
-AttributeKind = Literal["int", "bool", "string", "version", "ints", "bools", "strings", "versions"]
+AttributeKind = Literal["int", "bool", "string", "version", "ints", "bools", "strings", "versions", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,11 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAttribute:
-    """One attribute value; ``kind`` is the member of the API's one-of, lists are tuples."""
+    """One attribute value; ``kind`` is the member of the API's one-of, lists are tuples.
+
+    ``unknown`` (value ``""``) stands for an attribute without any member that we know, as an API server hands one out
+    when a newer release has written it: the attribute exists, but nothing can be said about its value.
+    """
 
     kind: AttributeKind
     value: int | bool | str | tuple[int, ...] | tuple[bool, ...] | tuple[str, ...]
@@ -171,7 +175,15 @@ class CapacityRequirements:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDerivedAttribute:
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactDeviceRequest:
+    """``count`` is 0 when ``allocation_mode`` is ``All``, as the API demands."""
+
     device_class_name: str
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = "ExactCount"
@@ -179,11 +191,13 @@ class ExactDeviceRequest:
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[Mapping[str, Any], ...] = ()
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSubRequest:
+    """``count`` is 0 when ``allocation_mode`` is ``All``, as the API demands."""
+
     name: str
     device_class_name: str
     selectors: tuple[DeviceSelector, ...] = ()
@@ -191,7 +205,7 @@ class DeviceSubRequest:
     count: int = 1
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[Mapping[str, Any], ...] = ()
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,3 +320,32 @@ class DeviceClassSpec:
 class DeviceClass:
     metadata: ObjectMeta
     spec: DeviceClassSpec = DeviceClassSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTaintSelector:
+    """Which devices a rule taints; without any field set it means all devices."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTaintRuleSpec:
+    """``device_selector`` absent matches no device at all."""
+
+    taint: DeviceTaint
+    device_selector: DeviceTaintSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTaintRuleStatus:
+    conditions: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTaintRule:
+    metadata: ObjectMeta
+    spec: DeviceTaintRuleSpec
+    status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
