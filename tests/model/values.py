@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -64,7 +63,7 @@ def _objects(cls: type) -> st.SearchStrategy[Any]:
     made: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {}
     for name, (_, hint, field) in members_of(cls).items():
-        strategy: st.SearchStrategy[Any] = st.deferred(partial(values_of, hint))
+        strategy = values_of(hint)
         if name == "allocation_mode":
             strategy = st.just("ExactCount")
         elif isinstance(field.default, str | int) and field.default:
