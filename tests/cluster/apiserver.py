@@ -143,14 +143,27 @@ class ApiServer:
             return False
 
     def request(
-        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        token: str | None = None,
     ) -> tuple[int, Json]:
-        """One request as admin: status code and decoded answer (``{"text": …}`` when it is not JSON)."""
+        """One request, as admin or as the bearer of ``token``.
+
+        Returns:
+            The status code and the decoded answer (``{"text": …}`` when it is not JSON).
+        """
         address = urlsplit(self.url)
-        connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=self._tls, timeout=60)
+        tls = self._tls if token is None else ssl.create_default_context(cafile=str(self.pki.ca))
+        connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=tls, timeout=60)
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         try:
             payload = None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body)
-            headers = {"Content-Type": content_type, "Accept": "application/json"}
             connection.request(method, path, body=payload, headers=headers)
             answer = connection.getresponse()
             text = answer.read().decode()
