@@ -68,14 +68,11 @@ class Discovery:
         await self._first.wait()
 
     def unmet(self) -> str | None:
-        """Why the picture may be wrong, for ``/readyz``."""
+        """Why the picture may be wrong, for ``/readyz``; a node without a driver or GPUs is a right picture."""
         if self._looking_since is not None and time.monotonic() - self._looking_since > max(3 * self._interval, 60):
             return f"looking at the hardware has not ended for {time.monotonic() - self._looking_since:.0f} s"
         if self._devices is None:
             return "the hardware has not been looked at yet"
-        machine = self._devices.machine
-        if machine.state is not DriverState.READY:
-            return machine.reason or machine.state.value
         return None
 
     async def run(self) -> None:

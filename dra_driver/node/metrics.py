@@ -7,7 +7,6 @@ go stale.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -15,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dra_driver import __version__
+from dra_driver.kubelet.calls import FinishedCall
 
 REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 """Bucket bounds; the last one is the kubelet's own timeout."""
@@ -55,26 +55,26 @@ class Metrics:
         ).labels(__version__).set(1)
         self.requests = Counter(
             "dra_driver_requests",
-            "Calls of the kubelet, by outcome (ok, or error when a claim in it failed).",
-            ["driver", "operation", "outcome"],
+            "Calls of the kubelet, by outcome (ok, claims_failed, error, refused while stopping).",
+            ["driver", "method", "outcome"],
             registry=self.registry,
         )
         self.request_seconds = Histogram(
             "dra_driver_request_duration_seconds",
             "How long calls of the kubelet took, failed ones included.",
-            ["driver", "operation", "outcome"],
+            ["driver", "method", "outcome"],
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
         self.in_flight = Gauge(
             "dra_driver_requests_in_flight",
             "Calls of the kubelet that run now.",
-            ["driver", "operation"],
+            ["driver", "method"],
             registry=self.registry,
         )
         self.claims = Counter(
             "dra_driver_claims",
-            "Claims prepared and unprepared, by outcome (ok, recorded: answered from a verified record, error).",
+            "Claims dealt with; outcome recorded: answered from a verified record.",
             ["driver", "operation", "outcome"],
             registry=self.registry,
         )
@@ -109,15 +109,12 @@ class Metrics:
         """Register a gauge that is read at each scrape."""
         self.registry.register(Present(name, text, labels, read))
 
-    def request_started(self, driver: str, operation: str) -> None:
-        self.in_flight.labels(driver, operation).inc()
+    def call_started(self, driver: str, method: str) -> None:
+        """As ``kubelet.calls.CallObserver``."""
+        self.in_flight.labels(driver, method).inc()
 
-    def request_ended(self, driver: str, operation: str, outcome: str, seconds: float) -> None:
-        self.in_flight.labels(driver, operation).dec()
-        self.requests.labels(driver, operation, outcome).inc()
-        self.request_seconds.labels(driver, operation, outcome).observe(seconds)
-
-
-def age(since: float | None, now: Callable[[], float] = time.monotonic) -> float:
-    """Seconds since a moment of the same clock; infinite when it never happened."""
-    return float("inf") if since is None else now() - since
+    def call_finished(self, call: FinishedCall) -> None:
+        """As ``kubelet.calls.CallObserver``."""
+        self.in_flight.labels(call.driver, call.method).dec()
+        self.requests.labels(call.driver, call.method, call.outcome).inc()
+        self.request_seconds.labels(call.driver, call.method, call.outcome).observe(call.seconds)
