@@ -27,8 +27,9 @@ class RegistrationState:
     """Whether the kubelet uses this driver.
 
     Attributes:
-        registered: the kubelet's last word, False before it spoke and while the socket is not there.
-        problem: why not, and what to do; empty while waiting for the kubelet is all there is to do.
+        registered: the kubelet's last word, False before it spoke and while the registration socket is not there.
+        problem: what keeps the kubelet from using the driver, or will when the kubelet restarts, and what to do; empty
+            while waiting for the kubelet is all there is to do.
     """
 
     registered: bool
@@ -53,7 +54,9 @@ class RegistrationService:
         )
         self._changed = changed
         self._registered = asyncio.Event()
-        self.state = RegistrationState(registered=False)
+        self._said = RegistrationState(registered=False)
+        self._troubles: dict[str, str] = {}
+        self.state = self._said
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of the service."""
@@ -62,9 +65,18 @@ class RegistrationService:
             {"GetInfo": self._get_info, "NotifyRegistrationStatus": self._notify},
         )
 
-    def absent(self, problem: str = "") -> None:
-        """The kubelet can't see the socket now, or its registration is void."""
-        self._set(RegistrationState(registered=False, problem=problem))
+    def void(self, problem: str = "") -> None:
+        """What the kubelet said about this socket counts no more."""
+        self._said = RegistrationState(registered=False, problem=problem)
+        self._update()
+
+    def trouble(self, subject: str, problem: str) -> None:
+        """Something is wrong with ``subject``; an empty ``problem``: not any more."""
+        if problem:
+            self._troubles[subject] = problem
+        else:
+            self._troubles.pop(subject, None)
+        self._update()
 
     async def wait_registered(self) -> None:
         """Returns once the kubelet has registered the driver."""
@@ -82,14 +94,17 @@ class RegistrationService:
     ) -> registration_v1_pb2.RegistrationStatusResponse:
         if request.plugin_registered:
             logger.info("%s: registered with the kubelet", self._driver)
-            self._set(RegistrationState(registered=True))
+            self._said = RegistrationState(registered=True)
+            self._update()
             return registration_v1_pb2.RegistrationStatusResponse()
         reason = request.error or "the kubelet gave no reason"
         logger.error("%s: the kubelet refused the registration: %s", self._driver, reason)
-        self._set(RegistrationState(registered=False, problem=f"the kubelet refused driver {self._driver}: {reason}"))
+        self.void(f"the kubelet refused driver {self._driver}: {reason}")
         await context.abort(grpc.StatusCode.UNKNOWN, f"failed registration process: {request.error}")
 
-    def _set(self, state: RegistrationState) -> None:
+    def _update(self) -> None:
+        problem = "; ".join(self._troubles.values()) or self._said.problem
+        state = RegistrationState(self._said.registered, problem)
         if state == self.state:
             return
         self.state = state

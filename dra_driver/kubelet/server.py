@@ -146,8 +146,7 @@ class PluginServer:
                 await self._dra.stop(0)
             raise
         except EnvironmentFault as error:
-            logger.warning("%s: not visible to the kubelet, trying on: %s", self._options.driver, error)
-            self._registration.absent(str(error))
+            self._trouble(self._registrar, str(error))
         if self._feed is not None:
             self._tasks.append(asyncio.create_task(self._feed.run()))
         self._tasks.append(asyncio.create_task(self._look_after()))
@@ -166,7 +165,7 @@ class PluginServer:
             await self._registrar.withdraw()
         except EnvironmentFault as error:
             logger.warning("%s: %s", self._options.driver, error)
-        self._registration.absent(f"driver {self._options.driver} is stopping")
+        self._registration.void(f"driver {self._options.driver} is stopping")
         if self._feed is not None:
             self._feed.close()
         await self._calls.drain(grace)
@@ -189,20 +188,23 @@ class PluginServer:
         driver = self._options.driver
         try:
             found = await server.keep()
+            if found is Upkeep.TAKEN:
+                raise EnvironmentFault(
+                    f"socket {server.path} of driver {driver} was replaced by {server.owner()}",
+                    hint="stop that process; two instances need the pod UID in their socket names",
+                )
         except EnvironmentFault as error:
-            self._trouble(f"{error}")
+            self._trouble(server, str(error))
             return
         if found is Upkeep.RESTORED:
-            logger.warning("%s: socket %s had vanished and was created again", driver, server.path)
+            logger.warning("%s: socket %s was not there and was created", driver, server.path)
             if server is self._registrar:
-                self._registration.absent()
-        elif found is Upkeep.TAKEN:
-            self._trouble(
-                f"socket {server.path} of driver {driver} was replaced by {server.owner()}; stop that process: "
-                "two instances need the pod UID in their socket names"
-            )
+                self._registration.void()
+        self._registration.trouble(str(server.path), "")
 
-    def _trouble(self, problem: str) -> None:
-        if self._registration.state.problem != problem:
+    def _trouble(self, server: UnixServer, problem: str) -> None:
+        if problem not in self._registration.state.problem:
             logger.error("%s: %s", self._options.driver, problem)
-        self._registration.absent(problem)
+        if server is self._registrar:
+            self._registration.void()
+        self._registration.trouble(str(server.path), problem)

@@ -100,8 +100,9 @@ def grpc_address(path: Path) -> str:
 
 
 def hidden_path(path: Path) -> Path:
-    """Where the socket is bound before it is moved to ``path``; as short as the shortest name in use here."""
-    return path.with_name("." + b32encode(sha256(path.name.encode()).digest())[:6].decode().lower())
+    """Where a socket may be bound before it is moved to ``path``: no longer than any name in use here, never twice the
+    same, since a server that stops removes the name that it was bound to."""
+    return path.with_name(_hidden_prefix(path) + _base32(os.urandom(3))[:3])
 
 
 def identity(path: Path) -> FileIdentity | None:
@@ -194,7 +195,7 @@ def check_free(path: Path, purpose: str) -> None:
     # gRPC does not say why it can't bind; the kernel does.
     hidden = hidden_path(path)
     try:
-        hidden.unlink(missing_ok=True)
+        _remove_leftovers(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.bind(str(hidden))
         hidden.unlink()
@@ -269,6 +270,21 @@ def _first_fitting(directory: Path, names: Sequence[str], purpose: str) -> Path:
         f"{purpose}: path {shortest} has {len(os.fsencode(shortest))} bytes, a unix socket allows {MAX_PATH_BYTES}",
         hint="use a shorter directory",
     )
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Hidden names that a process left when it was killed between binding and moving."""
+    for leftover in path.parent.glob(_hidden_prefix(path) + "???"):
+        if leftover.is_socket() and listener(leftover) is None:
+            leftover.unlink(missing_ok=True)
+
+
+def _hidden_prefix(path: Path) -> str:
+    return "." + _base32(sha256(path.name.encode()).digest())[:3]
+
+
+def _base32(data: bytes) -> str:
+    return b32encode(data).decode().lower()
 
 
 def _digest(text: str, size: int) -> str:

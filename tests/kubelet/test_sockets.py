@@ -100,6 +100,7 @@ def test_names_of_two_instances_never_meet() -> None:
 @pytest.mark.parametrize("name", ["dra.sock", f"{LONG}-reg.sock"])
 def test_hidden_path_is_hidden_and_no_longer_than_any_name(name: str) -> None:
     hidden = sockets.hidden_path(REGISTRY / name)
+    assert len({sockets.hidden_path(REGISTRY / name) for _ in range(8)}) > 1
     assert hidden.parent == REGISTRY
     assert hidden.name.startswith(".")
     assert len(hidden.name) <= len("dra.sock")
