@@ -6,8 +6,10 @@ A second driver in the same process (compute-domain.nvidia.com) is another objec
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from dra_driver.kube.resources import PODS
 from dra_driver.kubelet.podresources import PodResources
 from dra_driver.kubelet.registration import RegistrationState
 from dra_driver.kubelet.server import PluginOptions, PluginServer
-from dra_driver.model.prepared import ClaimRef
+from dra_driver.model.prepared import ClaimRef, PreparedDevice
 from dra_driver.model.resource import Device, ResourceClaim
 from dra_driver.node.configuration import NodeConfiguration
 from dra_driver.node.discovery import Discovery
@@ -38,6 +40,9 @@ from dra_driver.prepare.records import RecordStore, read_boot_id
 from dra_driver.prepare.service import ClaimDone, PrepareService
 
 log = logging.getLogger(__name__)
+
+FIRST_LOOK_SECONDS = 20.0
+"""How long a claim waits for the first look at the hardware; less than the kubelet waits (45 s)."""
 
 RETRY_UNDECIDED_SECONDS = 60.0
 """A reconciliation that could not ask somebody is tried again sooner than the ordinary interval."""
@@ -57,6 +62,27 @@ class _PublishMetrics(PublishObserver):
 
     def failed(self, error: EnvironmentFault, retry_in: float) -> None:
         self._failures.inc()
+
+
+class _AfterFirstLook:
+    """The service, with its first answers held back until the hardware has been looked at.
+
+    A kubelet that was waiting for the driver calls at once; without the devices it would be refused and come back only
+    after its back-off. Unprepare never waits.
+    """
+
+    def __init__(self, service: PrepareService, discovery: Discovery) -> None:
+        self._service = service
+        self._discovery = discovery
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | DraDriverError]:
+        if self._discovery.devices is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._discovery.first(), FIRST_LOOK_SECONDS)
+        return await self._service.prepare(claims)
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, DraDriverError | None]:
+        return await self._service.unprepare(claims)
 
 
 class GpuDriver:
