@@ -235,6 +235,16 @@ class Quantity:
             base = float("inf") if self.unscaled > 0 else float("-inf")
         return base * _float_power(self.exponent) if self.exponent else base
 
+    def decimal(self) -> str:
+        """Decimal digits with all places that are held, as Go prints the number behind it (``AsDec().String()``)."""
+        digits = str(abs(self.unscaled))
+        if self.exponent < 0:
+            digits = digits.rjust(1 - self.exponent, "0")
+            digits = f"{digits[: self.exponent]}.{digits[self.exponent :]}"
+        else:
+            digits += "0" * self.exponent
+        return f"-{digits}" if self.unscaled < 0 else digits
+
     def is_whole(self) -> bool:
         """True when the value has no fraction."""
         return self.exponent >= 0 or self.unscaled % 10**-self.exponent == 0
