@@ -23,7 +23,7 @@ def soname(path: str | os.PathLike[str]) -> str | None:
     try:
         with open(path, "rb") as file:
             return _soname(file)
-    except (OSError, struct.error):
+    except (OSError, struct.error, ValueError, OverflowError):  # the last two: offsets beyond what can be sought
         return None
 
 

@@ -62,9 +62,6 @@ class Watch:
         """Whether everything looked at still answers the same."""
         return all(probe(path) == answer for (probe, path), answer in self._expected.items())
 
-    def __len__(self) -> int:
-        return len(self._expected)
-
 
 def directory_state(path: str) -> Hashable:
     """Modification time in ns, inode and device of what ``path`` leads to; None when there is nothing.
