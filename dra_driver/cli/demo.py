@@ -39,6 +39,10 @@ def register(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from dra_driver.node import logs
+
+    # What the daemon would log is told here in other words.
+    logs.set_up(style="text", level="error")
     template = claim_template(Path(options.example) if options.example else example_file("one-gpu.yaml"))
     # The kubelet's socket paths may have 107 bytes: a deep TMPDIR would not do.
     with tempfile.TemporaryDirectory(prefix="dra-", dir="/tmp") as folder:

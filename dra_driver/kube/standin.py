@@ -105,13 +105,15 @@ class ApiServerStandIn:
         await response.prepare(request)
         seen = int(request.query.get("resourceVersion") or 0)
         while not self._closing:
-            async with self._changed:
-                await self._changed.wait_for(lambda after=seen: self._closing or self._after(after, path))
-                news = self._after(seen, path)
-            for version, kind, _, obj in news:
+            for version, kind, _, obj in await self._news(seen, path):
                 seen = version
                 await response.write(json.dumps({"type": kind, "object": obj}).encode() + b"\n")
         return response
+
+    async def _news(self, version: int, collection: str) -> list[tuple[int, str, str, Object]]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._closing or self._after(version, collection))
+            return self._after(version, collection)
 
     def _after(self, version: int, collection: str) -> list[tuple[int, str, str, Object]]:
         return [event for event in self._events if event[0] > version and event[2].startswith(collection + "/")]

@@ -111,6 +111,7 @@ class GpuDriver:
         self._discovery = discovery
         self._metrics = metrics
         self._events = events
+        self._stopping = False
         node, pool = configuration.node_name, configuration.pool_name
         self._specs = SpecDirectory(Path(configuration.cdi_dir))
         records = RecordStore(
@@ -172,6 +173,7 @@ class GpuDriver:
 
     async def stop(self) -> None:
         """Leave the kubelet's sight, let running calls finish."""
+        self._stopping = True
         await self.server.stop(self._configuration.stop_grace_seconds)
         await self.service.close()
 
@@ -234,5 +236,5 @@ class GpuDriver:
     def _registration_changed(self, state: RegistrationState) -> None:
         if state.registered:
             log.info("%s: registered with the kubelet", DRIVER)
-        elif state.problem:
+        elif state.problem and not self._stopping:
             log.warning("%s: not registered with the kubelet: %s", DRIVER, state.problem)
