@@ -28,8 +28,7 @@ import grpc.aio
 
 from dra_driver.kubelet.pb import dra_v1_pb2 as dra
 from tests.cluster.apiserver import ApiServer
-from tests.driver_root import DriverRootBuilder
-from tests.standin import Standin
+from tests.gpu_machine import GpuMachine
 
 NODE = "bench-node"
 DRIVER = "gpu.nvidia.com"
@@ -275,15 +274,12 @@ def main() -> None:
 
 def run(server: ApiServer, directory: Path) -> None:
     claims = references(create_claims(server))
-    root = DriverRootBuilder(directory / "root", gpus=GPUS).build()
-    standin = Standin.create(directory / "nvml", profile="dgx-h100", count=GPUS)
-    root.install_nvml(standin.library)
+    machine = GpuMachine.create(directory / "machine", "dgx-h100")
     command = [
         sys.executable, "-m", "dra_driver", "node",
         "--node-name", NODE,
         "--kubeconfig", str(server.kubeconfig),
-        "--driver-root", str(root.path),
-        "--sys-root", str(root.sysfs),
+        *machine.flags,
         "--cdi-dir", str(directory / "cdi"),
         "--kubelet-plugins-dir", str(directory / "plugins"),
         "--kubelet-registry-dir", str(directory / "registry"),
@@ -292,7 +288,7 @@ def run(server: ApiServer, directory: Path) -> None:
         "--log-level", "warning",
     ]  # fmt: skip
     started = time.perf_counter()
-    process = subprocess.Popen(command, env=os.environ | standin.env)
+    process = subprocess.Popen(command, env=os.environ | machine.env)
     try:
         wait_for_slice(server, process)
         to_slice = time.perf_counter() - started
