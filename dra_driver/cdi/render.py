@@ -5,15 +5,18 @@ A claim's spec differs from the next one's by the device names only, while its b
 until the driver changes. So each frozen `ContainerEdits` keeps its own JSON and the version it needs, and rendering
 is a join of a few pieces. The result equals ``json.dumps(as_json(spec))`` in content; a property test holds that.
 
-JSON, not YAML: every runtime reads ``*.json`` from its CDI directories, and JSON is what Python writes fast.
+JSON, not YAML: every runtime reads ``*.json`` from its CDI directories, and JSON is what Python writes fast. But the
+reference library reads it with a YAML parser, which takes neither escaped surrogate pairs nor raw control characters.
+So characters beyond U+FFFF are written as they are and all others outside ASCII are escaped.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
+from json.encoder import encode_basestring
+from typing import Any, Final
 
 from dra_driver.cdi.spec import (
     KNOWN_VERSIONS,
@@ -24,7 +27,8 @@ from dra_driver.cdi.spec import (
     header_version,
 )
 
-_NO_EDITS = ContainerEdits()
+_NO_EDITS: Final = ContainerEdits()
+_TO_ESCAPE: Final = re.compile("[\x7f-\uffff]")
 
 
 def render(
@@ -49,7 +53,7 @@ def render(
         if device.annotations:
             annotated = True
             annotation = b'"annotations":' + _dumped(dict(device.annotations)) + b","
-        pieces.append(b'{"name":%b,%b"containerEdits":%b}' % (quoted(device.name).encode(), annotation, body))
+        pieces.append(b'{"name":%b,%b"containerEdits":%b}' % (_quoted(device.name), annotation, body))
     version = max(version, header_version(kind, tuple(names), annotated=annotated))
     tail = b""
     if common:
@@ -59,7 +63,7 @@ def render(
     head = b'"annotations":' + _dumped(dict(annotations)) + b"," if annotations else b""
     return b'{"cdiVersion":"%b","kind":%b,%b"devices":[%b]%b}\n' % (
         KNOWN_VERSIONS[version].encode(),
-        quoted(kind).encode(),
+        _quoted(kind),
         head,
         b",".join(pieces),
         tail,
@@ -76,4 +80,15 @@ def _rendered(edits: ContainerEdits) -> tuple[bytes, int]:
 
 
 def _dumped(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _escaped(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def _quoted(text: str) -> bytes:
+    return _escaped(encode_basestring(text))
+
+
+def _escaped(document: str) -> bytes:
+    """``document`` in UTF-8; outside ASCII a JSON document has characters only within its strings."""
+    if not document.isascii() or "\x7f" in document:
+        document = _TO_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return document.encode()

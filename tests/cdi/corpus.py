@@ -87,7 +87,7 @@ def mount(name: str, fields: dict[str, Any], *problems: str, reference: str | No
 RELATIVE = "the library does not look whether paths are absolute"
 LENGTHS = "the library enforces characters of vendor and class, not the lengths and DNS form of SPEC.md"
 ANNOTATIONS = "the library hands annotations to a check that ignores their type"
-CASE_BLIND = "Go matches field names without regard to case"
+YAML = "the library decodes JSON as YAML, which takes a number for a text and cuts fractions"
 SANITY = "the library leaves this to the runtime"
 
 CASES: tuple[Case, ...] = (
@@ -177,7 +177,7 @@ CASES: tuple[Case, ...] = (
     hook("unknown field of a hook", {"extra": 1}, "extra"),
     mount("unknown field of a mount", {"extra": 1}, "extra"),
     edits("field of an older version", {"intelRdt": {"enableCMT": True}}, "intelRdt.enableCMT"),
-    edits("field in another case", {"env": ["A=b"], "AdditionalGIDs": [1]}, "AdditionalGIDs", reference=CASE_BLIND),
+    edits("field in another case", {"env": ["A=b"], "AdditionalGIDs": [1]}, "AdditionalGIDs"),
     Case(
         "field twice",
         '{"cdiVersion":"1.1.0","cdiVersion":"1.1.0","kind":"a.com/b","devices":[{"name":"a","containerEdits":{"env":["A=b"]}}]}',
@@ -224,7 +224,10 @@ CASES: tuple[Case, ...] = (
     node("mode as text", {"fileMode": "0666"}, "fileMode"),
     node("mode too large", {"fileMode": 2**32}, "fileMode"),
     node("negative group", {"gid": -1}, "gid"),
-    node("major with a fraction", {"major": 1.5}, "major"),
+    node("major with a fraction", {"major": 1.5}, "major", reference=YAML),
+    node("path is a number", {"path": 5}, "path", reference=YAML),
+    edits("node is null", {"deviceNodes": [None]}, "deviceNodes[0]"),
+    edits("mount is null", {"mounts": [None]}, "mounts[0]"),
     # interfaces
     edits("interface", {"netDevices": [{"hostInterfaceName": "eth0", "name": "net1"}]}),
     edits("interface without name", {"netDevices": [{"hostInterfaceName": "eth0"}]}, "netDevices[0].name"),
@@ -277,7 +280,7 @@ CASES: tuple[Case, ...] = (
     # annotations
     changed("annotations", lambda d: d.update(annotations={"example.com/a_b": "x", "c": ""})),
     changed("annotations of a device", lambda d: d["devices"][0].update(annotations={"a": "b"})),
-    changed("annotation is a number", lambda d: d.update(annotations={"a": 1}), "annotations[a]"),
+    changed("annotation is a number", lambda d: d.update(annotations={"a": 1}), "annotations[a]", reference=YAML),
     changed(
         "annotation with a bad name",
         lambda d: d.update(annotations={"a b": "x"}),

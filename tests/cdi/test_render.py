@@ -50,3 +50,10 @@ def test_ends_with_a_line_feed_and_has_no_common_part_without_need() -> None:
     assert render("v.com/c", [CdiDevice(name="a", edits=ContainerEdits(env=("A=b",)))]) == (
         b'{"cdiVersion":"0.3.0","kind":"v.com/c","devices":[{"name":"a","containerEdits":{"env":["A=b"]}}]}\n'
     )
+
+
+def test_characters_are_written_as_a_yaml_parser_takes_them() -> None:
+    """The reference library refuses a whole file for an escaped surrogate pair or a raw control character."""
+    data = render("v.com/c", [CdiDevice(name="a", edits=ContainerEdits(env=("A=\U00010000\x7f\x85ü\\ud800",)))])
+    assert b'"A=\xf0\x90\x80\x80\\u007f\\u0085\\u00fc\\\\ud800"' in data
+    assert json.loads(data)["devices"][0]["containerEdits"]["env"] == ["A=\U00010000\x7f\x85ü\\ud800"]

@@ -144,3 +144,10 @@ def test_a_directory_from_the_future_is_settled(tmp_path: Path) -> None:
     watch = Watch(time.time_ns)
     tree(tmp_path, watch).find("/usr/lib", "*")
     assert watch.settled
+
+
+def test_names_that_no_spec_can_hold_are_left_out(tmp_path: Path) -> None:
+    put(tmp_path / "usr/lib/a.so")
+    with open(os.fsencode(tmp_path / "usr/lib") + b"/\xff.so", "wb"):
+        pass
+    assert tree(tmp_path).find("/usr/lib", "*.so") == ["/usr/lib/a.so"]

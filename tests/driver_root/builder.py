@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from dra_driver.inventory.hardware import Gpu
 from tests.driver_root.contents import CONFIGURATION, FIRMWARE, LIBRARIES, PROGRAMS, SOCKETS, Library
 from tests.driver_root.elf import shared_object
 
@@ -60,6 +61,21 @@ class FakeGpu:
     @property
     def node(self) -> str:
         return f"/dev/nvidia{self.minor}"
+
+    @classmethod
+    def of(cls, gpu: Gpu, *, drm: bool = True) -> FakeGpu:
+        """The files of a GPU that an inventory or the NVML stand-in describes."""
+        if gpu.pci_bus_id is None:
+            raise ValueError(f"gpu-{gpu.minor} has no PCI address")
+        return cls(
+            minor=gpu.minor,
+            uuid=gpu.uuid,
+            pci_bus_id=gpu.pci_bus_id,
+            root_port=gpu.pcie_root or "pci0000:00",
+            numa_node=-1 if gpu.numa_node is None else gpu.numa_node,
+            card=gpu.minor if drm else None,
+            render=128 + gpu.minor if drm else None,
+        )
 
 
 @dataclass(slots=True)

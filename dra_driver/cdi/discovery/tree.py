@@ -219,7 +219,7 @@ class Tree:
             if resolved != directory:
                 self._watch.add(link_state, self._prefix + directory)
             try:
-                listing = resolved, sorted(os.listdir(self._prefix + (resolved or "/")))
+                listing = resolved, sorted(filter(_is_text, os.listdir(self._prefix + (resolved or "/"))))
             except OSError:
                 listing = None
         self._directories[directory] = listing
@@ -234,3 +234,12 @@ class Tree:
                 self._watch.add(is_there, f"{self._prefix}{known.rstrip('/')}/{part}")
                 return
             known = following or "/"
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file name is UTF-8; another can't be told in a spec, and one such name would spoil the whole file."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
