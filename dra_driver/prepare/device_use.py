@@ -71,12 +71,12 @@ class DeviceUse:
         return self._by_device.get(device, ())
 
     def _set(self, uid: str, uses: Iterable[Use]) -> None:
-        for use in self._by_claim.pop(uid, ()):
-            rest = tuple(other for other in self._by_device[use.device] if other.claim.uid != uid)
+        for device in {use.device for use in self._by_claim.pop(uid, ())}:
+            rest = tuple(other for other in self._by_device[device] if other.claim.uid != uid)
             if rest:
-                self._by_device[use.device] = rest
+                self._by_device[device] = rest
             else:
-                self._by_device.pop(use.device, None)
+                del self._by_device[device]
         entered = tuple(uses)
         for use in entered:
             self._by_device[use.device] = (*self._by_device.get(use.device, ()), use)

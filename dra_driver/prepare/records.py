@@ -220,8 +220,11 @@ class RecordStore:
     def _put_aside(self, uid: str, name: str, reason: str) -> Quarantined:
         """Move a bad file away; when even that fails it stays, is reported all the same, and is met again later."""
         stamp = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y%m%dT%H%M%S.%f")
+        aside = f"{name}.{stamp}"
+        while (self._quarantine / aside).exists():
+            aside += "+"
         try:
-            path = self._files.move(name, self._quarantine, f"{name}.{stamp}")
+            path = self._files.move(name, self._quarantine, aside)
         except EnvironmentFault as error:
             path = self._files.path / name
             reason = f"{reason}; and it could not be moved away: {error}"

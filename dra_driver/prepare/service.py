@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from dra_driver.cdi.edits import EditsSource
 from dra_driver.cdi.files import SpecDirectory
@@ -155,7 +155,7 @@ class PrepareService:
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | DraDriverError]:
         """Make the devices of each claim ready; one entry per claim, by UID."""
         answers: dict[str, Sequence[PreparedDevice] | DraDriverError] = {}
-        work: dict[str, Coroutine[Any, Any, Prepared | DraDriverError]] = {}
+        work: dict[str, asyncio.Future[Prepared | DraDriverError]] = {}
         for ref in claims:
             if ref.uid in answers or ref.uid in work:
                 continue
@@ -283,11 +283,13 @@ class PrepareService:
 
     async def _why_kept(self, other: ClaimRef) -> str | None:
         """Collect another claim if nobody wants it; else say in words why it stays."""
-        held = self._held(other.uid)
-        if held is None or self._turns.busy(other.uid):
+        if self._turns.busy(other.uid):
             # Waiting for its turn could wait for ours.
             return "which is being prepared or unprepared at this moment"
-        if self._fate is None:
+        # During a rolling update another instance may have unprepared it.
+        await self._turns.run(other.uid, "collect", partial(self._look_again, other.uid))
+        held = self._held(other.uid)
+        if held is None or self._fate is None:
             return None
         verdict = await self._fate.judge(held.record)
         if verdict.wanted is not Wanted.NO:
@@ -327,8 +329,9 @@ class PrepareService:
     # --- for the reconcile loop
 
     def held(self) -> tuple[Held, ...]:
-        """All records, to be judged and perhaps collected."""
-        return tuple(Held(record, self._answers.get(record.ref.uid, 0)) for record in self._records.all())
+        """All records in the order of their claims' names, to be judged and perhaps collected."""
+        records = sorted(self._records.all(), key=lambda r: (r.ref.namespace, r.ref.name, r.ref.uid))
+        return tuple(Held(record, self._answers.get(record.ref.uid, 0)) for record in records)
 
     def busy(self, uid: str) -> bool:
         """Whether something is done for the claim at this moment."""

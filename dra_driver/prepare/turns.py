@@ -73,16 +73,17 @@ class Turns(Generic[T]):
         """Whether anything runs or waits for the claim."""
         return uid in self._last
 
-    async def run(self, uid: str, kind: Kind, work: Callable[[Turn], Coroutine[Any, Any, T]]) -> T:
+    def run(self, uid: str, kind: Kind, work: Callable[[Turn], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
         """Do ``work`` when it is the claim's turn, or join the same work at the end of the queue.
 
+        The place in the queue is taken by the call itself, before anything is awaited.
         ``work`` reports failures in its result; what it raises is raised to everybody who waits for it. The work is not
         cancelled with its caller.
         """
         before, previous = self._last.get(uid, (None, None))
         if before is not None and previous is not None:
             if before.kind == kind and kind != "collect":
-                return await asyncio.shield(previous)
+                return asyncio.shield(previous)
             if kind == "unprepare" and before.kind == "prepare":
                 before.overtake()
         turn = Turn(kind)
@@ -90,7 +91,7 @@ class Turns(Generic[T]):
         self._last[uid] = turn, task
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._done(uid, done))
-        return await asyncio.shield(task)
+        return asyncio.shield(task)
 
     async def idle(self) -> None:
         """Wait until nothing runs any more."""
