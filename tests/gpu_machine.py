@@ -43,6 +43,12 @@ class GpuMachine:
         )
         return cls(standin, builder.build())
 
+    def upgrade(self, version: str) -> None:
+        """Replace the driver by another version, as an administrator does: files, kernel module and NVML."""
+        self.root.upgrade(version)
+        self.standin.install(self.root.path, version=version)
+        self.standin.set_driver(version)
+
     @property
     def flags(self) -> list[str]:
         """Flags of ``dra-driver node`` that make it see this machine."""
