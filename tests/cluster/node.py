@@ -258,18 +258,22 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         return self.api.kubectl(*arguments, stdin=stdin, check=check)
 
-    def apply(self, manifest: Path | str | Json | Sequence[Json], *, namespace: str = "default") -> None:
-        """``kubectl apply`` a file or directory (a directory with a kustomization as such), YAML text, or objects."""
+    def apply(self, manifest: Path | str | Json | Sequence[Json], *, namespace: str | None = None) -> None:
+        """``kubectl apply`` a file or directory (a directory with a kustomization as such), YAML text, or objects.
+
+        ``namespace`` is for objects that name none; it must not contradict those that do.
+        """
+        where = ["--namespace", namespace] if namespace is not None else []
         if isinstance(manifest, Path):
             kind = "--kustomize" if (manifest / "kustomization.yaml").exists() else "--filename"
-            self.kubectl("--namespace", namespace, "apply", kind, str(manifest))
+            self.kubectl(*where, "apply", kind, str(manifest))
             return
         if isinstance(manifest, str):
             text = manifest
         else:
             objects = [manifest] if isinstance(manifest, dict) else list(manifest)
             text = yaml.safe_dump_all(objects)
-        self.kubectl("--namespace", namespace, "apply", "--filename", "-", stdin=text)
+        self.kubectl(*where, "apply", "--filename", "-", stdin=text)
 
     def pod(self, name: str, *, namespace: str = "default") -> Json:
         status, body = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")

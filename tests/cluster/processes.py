@@ -193,7 +193,7 @@ def wait_until(
             if process.pid is None:
                 raise StartFailed(f"{process.name} ended while waiting for {what}; its log ends:\n{process.log_end()}")
         if time.monotonic() > deadline:
-            logs = "\n".join(f"--- {process.name}:\n{process.log_end()}" for process in needs)
+            logs = "\n".join(f"--- {process.name}:\n{process.log_end(8)}" for process in needs)
             more = f"\n{detail()}" if detail is not None else ""
             raise StartFailed(f"{what}: not within {timeout:.0f} s{more}\n{logs}")
         time.sleep(interval)
