@@ -6,7 +6,8 @@ reports them instead, which is right for files that people write. Zero values st
 API server's defaults (``ExactCount``, one device, ``Equal``) are filled in. Writing gives the v1 form without empty
 members.
 
-Wrong types and missing members raise InputError with the field path. The API server's further rules are not applied.
+Wrong types and missing names or objects raise InputError with the field path. The API server's further rules are not
+applied.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ def _map_reader(read_value: _Reader) -> _Reader:
 
 def _object_reader(cls: type) -> _Reader:
     steps: dict[str, tuple[str, _Reader, bool]] = {}
-    needed: set[str] = set()
+    needed: dict[str, Any] = {}
     json_of: dict[str, str] = {}
     for name, (json_name, hint, field) in members_of(cls).items():
         # A default other than zero is the API server's default, which it puts in place of zero.
@@ -218,7 +219,7 @@ def _object_reader(cls: type) -> _Reader:
         steps[json_name] = (name, _reader(hint), zero_is_absent)
         json_of[name] = json_name
         if required(field):
-            needed.add(name)
+            needed[name] = _zero(hint)
     counts = "allocation_mode" in json_of
 
     def read(value: Any) -> Any:
@@ -240,15 +241,23 @@ def _object_reader(cls: type) -> _Reader:
             raise
         if counts and members.get("allocation_mode") == "All" and "count" not in members:
             members["count"] = 0
-        if not needed <= members.keys():
-            missing = _Wrong("is missing")
-            missing.path.append(json_of[next(name for name in json_of if name in needed - members.keys())])
-            raise missing
+        if not needed.keys() <= members.keys():
+            for name, zero in needed.items():
+                if members.setdefault(name, zero) is None:
+                    missing = _Wrong("is missing")
+                    missing.path.append(json_of[name])
+                    raise missing
         return cls(**members)
 
     return read
 
 
+def _zero(hint: Any) -> Any:
+    """What an absent required member is: zero for numbers and maps, as in Go; None when there is no sensible zero."""
+    return {} if shape_of(hint)[0] == "map" else _ZEROS.get(hint)
+
+
+_ZEROS: Final[dict[Any, Any]] = {int: 0, Quantity: Quantity.parse("0")}
 _VALUES: Final[dict[Any, _Reader]] = {
     str: _read_text,
     bool: _read_bool,

@@ -71,8 +71,13 @@ _LABEL_VALUE_WRONG: Final = _must_match(
 )
 
 
-def _over(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
+def _over(limit: int, unit: str) -> str:
+    return f"must be no more than {limit} {unit}"
+
+
+def _unit(minor: int) -> str:
+    """How texts of rules for labels call a byte; those for DNS names keep saying "characters"."""
+    return "characters" if minor < 35 else "bytes"
 
 
 def is_dns1123_label(text: str) -> bool:
@@ -118,15 +123,17 @@ def is_fully_qualified_name(text: str) -> bool:
     return not fully_qualified_name_errors(text, "")
 
 
-def validate_dns1123_label(text: str) -> list[str]:
-    found = [_over(LABEL_MAX_BYTES)] if byte_length(text) > LABEL_MAX_BYTES else []
+def validate_dns1123_label(text: str, *, unit: str = "characters") -> list[str]:
+    """``unit`` is "bytes" where the rule is declared in the API's types."""
+    found = [_over(LABEL_MAX_BYTES, unit)] if byte_length(text) > LABEL_MAX_BYTES else []
     if not _LABEL_RE.fullmatch(text):
         found.append("must not contain dots" if _SUBDOMAIN_RE.fullmatch(text) else _LABEL_WRONG)
     return found
 
 
-def validate_dns1123_subdomain(text: str) -> list[str]:
-    found = [_over(SUBDOMAIN_MAX_BYTES)] if byte_length(text) > SUBDOMAIN_MAX_BYTES else []
+def validate_dns1123_subdomain(text: str, *, unit: str = "characters") -> list[str]:
+    """``unit`` is "bytes" where the rule is declared in the API's types."""
+    found = [_over(SUBDOMAIN_MAX_BYTES, unit)] if byte_length(text) > SUBDOMAIN_MAX_BYTES else []
     if not _SUBDOMAIN_RE.fullmatch(text):
         found.append(_SUBDOMAIN_WRONG)
     return found
@@ -151,19 +158,20 @@ def validate_label_key(text: str, *, minor: int = 37) -> list[str]:
         if not parts[0]:
             found.append("prefix part must be non-empty")
         else:
-            found += [f"prefix part {message}" for message in validate_dns1123_subdomain(parts[0])]
+            messages = validate_dns1123_subdomain(parts[0], unit=_unit(minor))
+            found += [f"prefix part {message}" for message in messages]
     name = parts[-1]
     if not name:
         found.append("name part must be non-empty")
     elif byte_length(name) > LABEL_MAX_BYTES:
-        found.append(f"name part {_over(LABEL_MAX_BYTES)}")
+        found.append(f"name part {_over(LABEL_MAX_BYTES, _unit(minor))}")
     if not _LABEL_KEY_RE.fullmatch(name):
         found.append(f"name part {_LABEL_KEY_WRONG}")
     return found
 
 
-def validate_label_value(text: str) -> list[str]:
-    found = [_over(LABEL_MAX_BYTES)] if byte_length(text) > LABEL_MAX_BYTES else []
+def validate_label_value(text: str, *, minor: int = 37) -> list[str]:
+    found = [_over(LABEL_MAX_BYTES, _unit(minor))] if byte_length(text) > LABEL_MAX_BYTES else []
     if not _LABEL_VALUE_RE.fullmatch(text):
         found.append(_LABEL_VALUE_WRONG)
     return found
@@ -247,7 +255,7 @@ def declared_fully_qualified_name_errors(text: str, path: str) -> list[FieldErro
         else:
             if byte_length(parts[0]) > DRIVER_NAME_MAX_BYTES:
                 found.append(too_long(path, DRIVER_NAME_MAX_BYTES))
-            messages = validate_dns1123_subdomain(parts[0])
+            messages = validate_dns1123_subdomain(parts[0], unit="bytes")
             found += [invalid(path, parts[0], f"prefix: {message}") for message in messages]
         if not parts[1]:
             found.append(invalid(path, "", "name must not be empty"))

@@ -97,7 +97,9 @@ def _name(report: Report, name: str, path: str, *, checked: bool = True) -> None
     if not name:
         report.declare(required(path))
     elif checked:
-        report.declare(*(invalid(path, name, message) for message in validate_dns1123_label(name)))
+        report.declare(
+            *(invalid(path, name, message) for message in validate_dns1123_label(name, unit=report.declared_unit))
+        )
 
 
 def _counters(report: Report, owner: Mapping[str, Any], path: str) -> None:
@@ -111,14 +113,16 @@ def _counters(report: Report, owner: Mapping[str, Any], path: str) -> None:
         return
     for key in sorted(counters):
         place = report.rules.key_path(path, shortened(key, LABEL_MAX_BYTES))
-        report.declare(*(invalid(place, key, message) for message in validate_dns1123_label(key)))
+        report.declare(
+            *(invalid(place, key, message) for message in validate_dns1123_label(key, unit=report.declared_unit))
+        )
 
 
 def _groups(report: Report, groups: list[Any], path: str) -> None:
     if not within(report, groups, _GROUPS_MAX, path, declared=True):
         return
     for index, group in enumerate(groups):
-        messages = validate_dns1123_label(group or "")
+        messages = validate_dns1123_label(group or "", unit="bytes")
         report.declare(*(invalid(f"{path}[{index}]", group or "", message) for message in messages))
     no_duplicates(report, (group or "" for group in groups), path, show=lambda index: groups[index] or "")
 

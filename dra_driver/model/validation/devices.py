@@ -56,7 +56,9 @@ def check_taint(report: Report, taint: Mapping[str, Any], path: str) -> None:
     key, value, effect = text(taint, "key"), text(taint, "value"), text(taint, "effect")
     messages = validate_label_key(key, minor=report.rules.minor)
     report.add(*(invalid(f"{path}.key", key, message) for message in messages))
-    report.add(*(invalid(f"{path}.value", value, message) for message in validate_label_value(value)))
+    report.add(
+        *(invalid(f"{path}.value", value, message) for message in validate_label_value(value, minor=report.rules.minor))
+    )
     if not effect:
         report.declare(required(f"{path}.effect"))
     elif effect not in report.rules.taint_effects:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dra_driver.model.field_error import byte_length, forbidden, invalid, required, too_long
+from dra_driver.model.field_error import byte_length, invalid, required, too_long
 from dra_driver.model.names import (
     validate_dns1123_label,
     validate_dns1123_subdomain,
@@ -52,9 +52,8 @@ def _with_trailing_dash_masked(prefix: str) -> str:
 
 def _namespace(report: Report, namespace: str, namespaced: bool, path: str) -> None:
     if not namespaced:
-        if namespace:
-            report.add(forbidden(path, "not allowed on this type"))
-    elif not namespace:
+        return  # the API server takes it away before it looks
+    if not namespace:
         report.add(required(path))
     else:
         report.add(*(invalid(path, namespace, message) for message in validate_dns1123_label(namespace)))
@@ -64,7 +63,9 @@ def _labels(report: Report, labels: Mapping[str, Any], path: str) -> None:
     for key in sorted(labels):
         value = labels[key] or ""
         report.add(*(invalid(path, key, message) for message in validate_label_key(key, minor=report.rules.minor)))
-        report.add(*(invalid(path, value, message) for message in validate_label_value(value)))
+        report.add(
+            *(invalid(path, value, message) for message in validate_label_value(value, minor=report.rules.minor))
+        )
 
 
 def _annotations(report: Report, annotations: Mapping[str, Any], path: str) -> None:
@@ -75,7 +76,11 @@ def _annotations(report: Report, annotations: Mapping[str, Any], path: str) -> N
         report.add(too_long(path, _ANNOTATIONS_MAX_BYTES))
 
 
-def _owners(report: Report, owners: list[Mapping[str, Any]], path: str) -> None:
+def _owners(report: Report, given: list[Mapping[str, Any]], path: str) -> None:
+    owners: list[Mapping[str, Any]] = []
+    for owner in given:
+        if all(_owner_json(owner) != _owner_json(other) for other in owners):
+            owners.append(owner)  # the API server drops repeated ones before it looks
     controller = ""
     for index, owner in enumerate(owners):
         place = f"{path}[{index}]"
@@ -88,7 +93,7 @@ def _owners(report: Report, owners: list[Mapping[str, Any]], path: str) -> None:
         for member in ("kind", "name", "uid"):
             if not text(owner, member):
                 report.add(required(f"{place}.{member}", "must not be empty"))
-        if version == "v1" and owner.get("kind") == "Event":
+        if version in {"v1", "/v1"} and owner.get("kind") == "Event":
             report.add(invalid(place, _owner_json(owner), "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             current = f"{text(owner, 'kind')}/{text(owner, 'name')}"
@@ -115,7 +120,7 @@ def _finalizers(report: Report, finalizers: list[str], path: str) -> None:
     for name in finalizers:
         report.add(*(invalid(path, name, message) for message in validate_label_key(name, minor=report.rules.minor)))
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        report.add(invalid(path, finalizers, "finalizer foregroundDeletion and orphan cannot be both set"))
+        report.add(invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set"))
     for index, name in enumerate(finalizers):
         if "/" not in name and name not in _FINALIZERS:
             report.add(

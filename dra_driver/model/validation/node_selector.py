@@ -74,7 +74,12 @@ def _expression(report: Report, requirement: Mapping[str, Any], path: str) -> No
     key = text(requirement, "key")
     report.add(*(invalid(f"{path}.key", key, message) for message in validate_label_key(key, minor=report.rules.minor)))
     for index, value in enumerate(values):
-        report.add(*(invalid(f"{place}[{index}]", value, message) for message in validate_label_value(value)))
+        report.add(
+            *(
+                invalid(f"{place}[{index}]", value, message)
+                for message in validate_label_value(value, minor=report.rules.minor)
+            )
+        )
 
 
 def _field(report: Report, requirement: Mapping[str, Any], path: str) -> None:

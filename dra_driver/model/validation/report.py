@@ -33,8 +33,14 @@ class Report:
         """Errors of rules that are declared in the API's types; before 1.37 code did the same."""
         (self._declared if self.rules.declarative else self._written).extend(errors)
 
+    @property
+    def declared_unit(self) -> str:
+        """What the texts of name rules that are declared call a byte."""
+        return "bytes" if self.rules.declarative else "characters"
+
     def errors(self) -> list[FieldError]:
-        return self._written + self._declared
+        """Everything found; the API server says the same thing only once, too."""
+        return list({str(error): error for error in self._written + self._declared}.values())
 
 
 def text(raw: Mapping[str, Any], key: str) -> str:
