@@ -113,7 +113,10 @@ class Standin:
         folder = root / "usr/lib/x86_64-linux-gnu"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"libnvidia-ml.so.{version or self.driver_version}"
-        shutil.copy2(self.library, file)
+        # A new file each time, renamed into place: writing into one that a process has mapped would crash it.
+        fresh = file.with_suffix(".dpkg-new")
+        shutil.copy2(self.library, fresh)
+        fresh.rename(file)
         link = folder / LIBRARY_NAME
         link.unlink(missing_ok=True)
         link.symlink_to(file.name)

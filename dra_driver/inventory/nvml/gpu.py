@@ -12,7 +12,7 @@ from pathlib import Path
 from dra_driver.errors import EnvironmentFault, InputError
 from dra_driver.inventory import codes, pci
 from dra_driver.inventory.hardware import Gpu
-from dra_driver.inventory.nvml.calls import call
+from dra_driver.inventory.nvml.calls import UNKNOWN, NvmlFailure, call
 from dra_driver.inventory.nvml.fabric import read_fabric
 from dra_driver.inventory.nvml.mig import read_instances
 from dra_driver.inventory.nvml.nvlink import read_links
@@ -27,6 +27,8 @@ def read_gpu(reading: Reading, handle: Handle, index: int, sysfs: Path) -> Gpu:
         NvmlFailure: it has no UUID or minor number, or is lost.
     """
     uuid = reading.required("nvmlDeviceGetUUID", handle)
+    if not uuid:
+        raise NvmlFailure("nvmlDeviceGetUUID", UNKNOWN, "answered without a UUID")
     minor = int(reading.required("nvmlDeviceGetMinorNumber", handle))
     reading.subject = f"gpu-{minor}"
     optional = reading.optional

@@ -1,0 +1,1 @@
+"""Tests of ``dra_driver.inventory.nvml``."""
