@@ -91,10 +91,12 @@ async def test_an_expired_version_is_gone(client: ApiClient, fake: FakeApiServer
 
 async def test_a_connection_that_breaks_in_the_middle_is_unavailable(client: ApiClient, fake: FakeApiServer) -> None:
     fake.put("nodes", {"metadata": {"name": "n"}})
+    stream = client.watch(NODES, resource_version="100")
+    assert (await anext(stream)).type == "ADDED"
+    fake.break_watches()
+
     with pytest.raises(Unavailable) as caught:
-        async for event in client.watch(NODES, resource_version="100"):
-            assert event.type == "ADDED"
-            fake.break_watches()
+        await anext(stream)
 
     assert caught.value.reason == "ConnectionLost"
 
