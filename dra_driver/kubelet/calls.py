@@ -35,6 +35,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 _numbers = itertools.count(1)
 _ANSWER_MARGIN_SECONDS = 1.0
+_CLEANUP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,8 @@ class Calls:
             task.cancel()
         if late:
             logger.warning("%s: %d calls not done after %g s were cancelled", self._driver, len(late), grace)
-            await asyncio.wait(late)
+            # They get to their own clean-up; one that ignores being cancelled must not keep the process.
+            await asyncio.wait(late, timeout=_CLEANUP_SECONDS)
 
     async def _measured(
         self,

@@ -72,7 +72,9 @@ def dra_socket(directory: Path, driver: str, pod_uid: str = "") -> Path:
     Raises:
         InputError: no name fits below this directory.
     """
-    names = [f"dra-{pod_uid}.sock", f"dra-{_digest(pod_uid, 8)}.sock"] if pod_uid else ["dra.sock"]
+    # The last one makes room for a driver name of 63 bytes below the kubelet's usual directory.
+    rolling = [f"dra-{pod_uid}.sock", f"dra-{_digest(pod_uid, 8)}.sock", f"dra-{_digest(pod_uid, 4)}.sock"]
+    names = rolling if pod_uid else ["dra.sock"]
     return _first_fitting(directory, names, f"DRA socket of driver {driver}")
 
 
@@ -162,7 +164,7 @@ def listener(path: Path) -> Peer | None:
     return Peer(pid, uid)
 
 
-async def occupy(hidden: Path, path: Path) -> FileIdentity:
+def occupy(hidden: Path, path: Path) -> FileIdentity:
     """Moves the listening socket at ``hidden`` to ``path``; call it inside ``directory_lock``, after ``check_free``.
 
     Raises:

@@ -62,15 +62,14 @@ class UnixServer:
             server = wire.new_server(self._handlers)
             try:
                 server.add_insecure_port(sockets.grpc_address(hidden))
+                await server.start()
+                self._placed = sockets.occupy(hidden, self.path)
             except RuntimeError as error:
-                raise EnvironmentFault(f"{self._purpose} {self.path}: {error}") from error
-            await server.start()
-            try:
-                self._placed = await sockets.occupy(hidden, self.path)
-            except EnvironmentFault:
+                raise EnvironmentFault(f"{self._purpose} {self.path} can't be served: {error}") from error
+            except BaseException:  # cancelled while starting, too
                 await server.stop(None)
                 raise
-        self._server = server
+            self._server = server
         logger.debug("%s: listening on %s", self._purpose, self.path)
 
     async def keep(self) -> Upkeep:

@@ -208,7 +208,7 @@ async def test_calls_for_the_same_claim_run_at_once(client: Client, preparer: Pr
 
 
 async def test_a_caller_that_gives_up_does_not_stop_the_work(
-    client: Client, preparer: Preparer, observer: Observer
+    client: Client, preparer: Preparer, observer: Observer, caplog: pytest.LogCaptureFixture
 ) -> None:
     preparer.gate = asyncio.Event()
     call = asyncio.ensure_future(client.prepare(CLAIM))
@@ -216,12 +216,12 @@ async def test_a_caller_that_gives_up_does_not_stop_the_work(
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    # A later call shows that the server has seen the cancellation of the first.
+    await eventually(lambda: "the caller gave up; the work goes on" in caplog.text)
+    assert preparer.running == 1
     preparer.gate.set()
-    await client.prepare(OTHER)
-    await eventually(lambda: preparer.completed == 2)
-    await eventually(lambda: len(observer.finished) == 2)
-    assert [call.outcome for call in observer.finished] == ["ok", "ok"]
+    await eventually(lambda: len(observer.finished) == 1)
+    assert (observer.finished[0].outcome, observer.finished[0].abandoned) == ("ok", True)
+    assert (await client.prepare(CLAIM))["uid-a"].error == ""
 
 
 @pytest.mark.parametrize("method", ["prepare", "unprepare"])
@@ -280,7 +280,8 @@ async def test_debug_log_carries_request_ids(
 
 
 async def test_unknown_methods_are_unimplemented(client: Client) -> None:
-    call = client.channel.unary_unary("/k8s.io.kubelet.pkg.apis.dra.v2.DRAPlugin/NodePrepareResources")
+    method = "/k8s.io.kubelet.pkg.apis.dra.v2.DRAPlugin/NodePrepareResources"
+    call: Any = client.channel.unary_unary(method, request_serializer=None, response_deserializer=None)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(b"")
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

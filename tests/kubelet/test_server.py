@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,12 +19,12 @@ import pytest
 from dra_driver.errors import EnvironmentFault, InputError
 from dra_driver.kubelet import sockets
 from dra_driver.kubelet.health import ConstantHealth, DeviceHealth, Health
-from dra_driver.kubelet.pb import dra_v1_pb2, registration_v1_pb2
+from dra_driver.kubelet.pb import dra_health_v1_pb2, dra_v1_pb2, registration_v1_pb2
 from dra_driver.kubelet.registration import RegistrationState
 from dra_driver.kubelet.server import PluginOptions, PluginServer
 from dra_driver.kubelet.sockets import SocketInUse, grpc_address
 from dra_driver.kubelet.standin import KubeletStandIn
-from dra_driver.kubelet.wire import new_channel, service, unary
+from dra_driver.kubelet.wire import new_channel, service, streamed, unary
 from tests.kubelet.conftest import Client
 from tests.kubelet.plugin import CLAIM, DRIVER, OTHER, Observer, Preparer, device, eventually, options, sockets_in
 
@@ -68,6 +69,11 @@ async def notify(path: Path, registered: bool, error: str = "") -> None:
         await unary(channel, REGISTRATION, "NotifyRegistrationStatus")(
             registration_v1_pb2.RegistrationStatus(plugin_registered=registered, error=error)
         )
+
+
+def health_stream(channel: grpc.aio.Channel) -> Any:
+    watch = streamed(channel, service(dra_health_v1_pb2.DESCRIPTOR, "DRAResourceHealth"), "NodeWatchResources")
+    return watch(dra_health_v1_pb2.NodeWatchResourcesRequest())
 
 
 @pytest.mark.parametrize(
@@ -161,12 +167,12 @@ async def test_the_dra_socket_serves_before_the_registration_socket_exists(
     order: list[tuple[str, list[str]]] = []
     occupy = sockets.occupy
 
-    async def noting(hidden: Path, path: Path) -> sockets.FileIdentity:
+    def noting(hidden: Path, path: Path) -> sockets.FileIdentity:
         live = [name for name in sockets_in(root) if not name.startswith(".")]
         order.append((path.name, live))
         # What is about to become visible answers already.
         assert sockets.listener(hidden) is not None
-        return await occupy(hidden, path)
+        return occupy(hidden, path)
 
     monkeypatch.setattr(sockets, "occupy", noting)
     async with served(root):
@@ -296,19 +302,30 @@ async def test_a_registration_directory_that_comes_late(root: Path) -> None:
 
 
 async def test_a_socket_that_somebody_replaced_is_reported_and_left(root: Path) -> None:
-    path = root / "plugins_registry" / f"{DRIVER}-reg.sock"
+    theirs = root / "theirs.sock"
     code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); sys.stdin.read()"
-    async with served(root, poll_seconds=0.3) as server:
-        path.unlink()
-        other = await asyncio.create_subprocess_exec("python3", "-c", code, str(path), stdin=asyncio.subprocess.PIPE)
-        try:
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, theirs, stdin=asyncio.subprocess.PIPE)
+    try:
+        await eventually(lambda: sockets.listener(theirs) is not None)
+        async with served(root) as server:
+            theirs.rename(server.registration_socket)
+            placed = sockets.identity(server.registration_socket)
             await eventually(lambda: f"was replaced by process {other.pid} " in server.registration.problem)
-            theirs = sockets.identity(path)
             await server.stop(1)
-            assert sockets.identity(path) == theirs
-        finally:
-            other.kill()
-            await other.wait()
+            assert sockets.identity(server.registration_socket) == placed
+    finally:
+        other.kill()
+        await other.wait()
+
+
+async def test_the_path_is_taken_back_when_the_other_process_ends(root: Path) -> None:
+    async with served(root) as server:
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(root / "dead.sock"))
+        (root / "dead.sock").rename(server.registration_socket)
+        left = sockets.identity(server.registration_socket)
+        await eventually(lambda: sockets.identity(server.registration_socket) != left)
+        assert (await info(server.registration_socket)).name == DRIVER
 
 
 async def test_touching_a_socket_changes_nothing(root: Path) -> None:
@@ -368,8 +385,8 @@ async def test_stop_ends_health_streams_at_once(root: Path) -> None:
     server = PluginServer(options(root), Preparer(), health=health)
     await server.start()
     async with connected(server.endpoint) as channel:
-        stream = channel.unary_stream("/v1.DRAResourceHealth/NodeWatchResources")(b"")
-        assert await stream.read()
+        stream = health_stream(channel)
+        assert (await stream.read()).devices[0].device.device_name == "gpu-0"
         await server.stop(3600)
         assert await stream.read() is grpc.aio.EOF
 
@@ -386,7 +403,7 @@ async def test_stop_before_and_after_start(root: Path) -> None:
 async def test_without_health_source_no_health_service(root: Path) -> None:
     async with served(root) as server, connected(server.endpoint) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_stream("/v1.DRAResourceHealth/NodeWatchResources")(b"").read()
+            await health_stream(channel).read()
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

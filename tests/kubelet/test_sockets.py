@@ -84,9 +84,15 @@ def test_dra_socket_names(uid: str, name: str) -> None:
     assert sockets.dra_socket(directory, "gpu.nvidia.com", uid) == directory / name
 
 
-def test_dra_socket_falls_back_to_a_digest_of_the_uid() -> None:
-    directory = Path("/" + "d" * 75)
-    assert sockets.dra_socket(directory, "x", UID) == directory / "dra-VU3j_hGDJFU.sock"
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        pytest.param(Path("/" + "d" * 75), "dra-VU3j_hGDJFU.sock", id="digest"),
+        pytest.param(Path("/var/lib/kubelet/plugins") / ("n" * 63), "dra-VU3j_g.sock", id="longest-driver-name"),
+    ],
+)
+def test_dra_socket_falls_back_to_a_digest_of_the_uid(directory: Path, name: str) -> None:
+    assert sockets.dra_socket(directory, "x", UID) == directory / name
 
 
 def test_names_of_two_instances_never_meet() -> None:

@@ -29,7 +29,7 @@ _LINE_BYTES = 64 * 1024 * 1024
 Json = Mapping[str, Any]
 
 
-class PrepareFailed(Exception):
+class OperationFailed(Exception):
     """An operation failed; ``str()`` is the text that the kubelet shows its users."""
 
 
@@ -66,6 +66,7 @@ class MiniKubelet:
     Args:
         root: the kubelet's directory; drivers register in ``root / "plugins_registry"``.
         objects: what the API server in memory begins with.
+        active: Pods that run already when the kubelet starts.
         kubeconfig: use a real API server instead.
     """
 
@@ -75,6 +76,7 @@ class MiniKubelet:
         *,
         node: str = "node-1",
         objects: Sequence[Json] = (),
+        active: Sequence[Json] = (),
         kubeconfig: Path | None = None,
         feature_gates: str = "",
     ) -> None:
@@ -84,6 +86,7 @@ class MiniKubelet:
         self.log = root / "minikubelet.log"
         self._node = node
         self._objects = objects
+        self._active = active
         self._kubeconfig = kubeconfig
         self._feature_gates = feature_gates
         self._ids = itertools.count(1)
@@ -94,10 +97,11 @@ class MiniKubelet:
     async def __aenter__(self) -> MiniKubelet:
         self.root.mkdir(parents=True, exist_ok=True)
         arguments = ["-root", str(self.root), "-node", self._node, "-v", "5"]
-        if self._objects:
-            objects = self.root / "objects.json"
-            objects.write_text(json.dumps(list(self._objects)))
-            arguments += ["-objects", str(objects)]
+        for flag, values in (("-objects", self._objects), ("-active", self._active)):
+            if values:
+                file = self.root / f"{flag[1:]}.json"
+                file.write_text(json.dumps(list(values)))
+                arguments += [flag, str(file)]
         if self._kubeconfig is not None:
             arguments += ["-kubeconfig", str(self._kubeconfig)]
         if self._feature_gates:
@@ -158,7 +162,7 @@ class MiniKubelet:
         """What happens before a Pod's sandbox is created.
 
         Raises:
-            PrepareFailed: with the text of the Event.
+            OperationFailed: with the text of the Event.
         """
         await self._do("prepare", pod=pod)
 
@@ -166,7 +170,7 @@ class MiniKubelet:
         """What happens after a Pod's containers ended.
 
         Raises:
-            PrepareFailed: with the text of the log record.
+            OperationFailed: with the text of the log record.
         """
         await self._do("unprepare", pod=pod)
 
@@ -208,7 +212,7 @@ class MiniKubelet:
         await self._process.stdin.drain()
         answer = await future
         if "error" in answer:
-            raise PrepareFailed(answer["error"])
+            raise OperationFailed(answer["error"])
         return answer.get("result")
 
     async def _read(self, stdout: asyncio.StreamReader) -> None:

@@ -42,7 +42,7 @@ type registration struct {
 }
 
 // startKubelet starts the managers as kubelet.go and container_manager_linux.go do.
-func startKubelet(ctx context.Context, client kubernetes.Interface, root, node string) (*kubelet, error) {
+func startKubelet(ctx context.Context, client kubernetes.Interface, root, node string, active []*v1.Pod) (*kubelet, error) {
 	registry := filepath.Join(root, "plugins_registry")
 	if err := os.MkdirAll(registry, 0o750); err != nil {
 		return nil, err
@@ -51,7 +51,8 @@ func startKubelet(ctx context.Context, client kubernetes.Interface, root, node s
 	if err != nil {
 		return nil, err
 	}
-	k := &kubelet{client: client, manager: manager, active: map[types.UID]*v1.Pod{}}
+	k := &kubelet{client: client, manager: manager}
+	k.setActive(active)
 	ready := config.NewSourcesReady(func(sets.Set[string]) bool { return true })
 	getNode := func(ctx context.Context) (*v1.Node, error) {
 		return client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
@@ -64,6 +65,15 @@ func startKubelet(ctx context.Context, client kubernetes.Interface, root, node s
 	go plugins.Run(ctx, ready, ctx.Done())
 	go k.collectUpdates(ctx)
 	return k, nil
+}
+
+func (k *kubelet) setActive(pods []*v1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.active = map[types.UID]*v1.Pod{}
+	for _, pod := range pods {
+		k.active[pod.UID] = pod
+	}
 }
 
 func (k *kubelet) activePods() []*v1.Pod {

@@ -1,11 +1,11 @@
 // Command minikubelet is a kubelet reduced to what a DRA driver meets: the real plugin manager and the real DRA manager
 // of Kubernetes, without Pods, containers or a runtime. Tests drive it through its standard streams.
 //
-//	minikubelet -root DIR [-node NAME] [-kubeconfig FILE] [-objects FILE] [-feature-gates A=true,B=false]
+//	minikubelet -root DIR [-node NAME] [-kubeconfig FILE] [-objects FILE] [-active FILE] [-feature-gates A=true,B=false]
 //
 // DIR/plugins_registry is the registration directory; DIR holds the kubelet's checkpoints, so that starting it again with
 // the same DIR is a kubelet restart. The API server is the one of -kubeconfig, else one in memory that begins with the
-// Node and the JSON array of objects in -objects.
+// Node and the JSON array of objects in -objects. -active is a JSON array of Pods that run already.
 //
 // Each line on stdin is a JSON object with "op", an "id" of the caller's choice and the arguments of the operation (see
 // operations.go). Operations run at the same time, as the kubelet's Pod workers do. Each gives one JSON line on stdout
@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -37,19 +38,20 @@ func main() {
 	node := flag.String("node", "node-1", "name of the Node object")
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of an API server; default: one in memory")
 	objects := flag.String("objects", "", "JSON array of objects that the API in memory begins with")
+	active := flag.String("active", "", "JSON array of Pods that are active at the start")
 	gates := flag.String("feature-gates", "", "kubelet feature gates")
 	klog.InitFlags(nil)
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *root, *node, *kubeconfig, *objects, *gates); err != nil {
+	if err := run(ctx, *root, *node, *kubeconfig, *objects, *active, *gates); err != nil {
 		fmt.Fprintln(os.Stderr, "minikubelet:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, root, node, kubeconfig, objects, gates string) error {
+func run(ctx context.Context, root, node, kubeconfig, objects, active, gates string) error {
 	if root == "" {
 		return errors.New("-root is required")
 	}
@@ -64,7 +66,13 @@ func run(ctx context.Context, root, node, kubeconfig, objects, gates string) err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	k, err := startKubelet(ctx, client, root, node)
+	var pods []*v1.Pod
+	if active != "" {
+		if err := readArray(active, &pods); err != nil {
+			return err
+		}
+	}
+	k, err := startKubelet(ctx, client, root, node, pods)
 	if err != nil {
 		return err
 	}
@@ -81,6 +89,17 @@ func connect(ctx context.Context, node, kubeconfig, objects string) (kubernetes.
 		return nil, err
 	}
 	return kubernetes.NewForConfig(config)
+}
+
+func readArray[T any](file string, into *[]T) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
 }
 
 // answer is one line on stdout.

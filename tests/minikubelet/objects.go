@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -28,13 +27,9 @@ func memoryAPI(ctx context.Context, node, objects string) (kubernetes.Interface,
 	if objects == "" {
 		return client, nil
 	}
-	content, err := os.ReadFile(objects)
-	if err != nil {
-		return nil, err
-	}
 	var list []json.RawMessage
-	if err := json.Unmarshal(content, &list); err != nil {
-		return nil, fmt.Errorf("%s: %w", objects, err)
+	if err := readArray(objects, &list); err != nil {
+		return nil, err
 	}
 	k := &kubelet{client: client}
 	for _, object := range list {

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -58,12 +57,7 @@ func (k *kubelet) do(ctx context.Context, c command) (any, error) {
 		k.registrations = nil
 		return happened, nil
 	case "active":
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.active = map[types.UID]*v1.Pod{}
-		for _, pod := range c.Pods {
-			k.active[pod.UID] = pod
-		}
+		k.setActive(c.Pods)
 		return nil, nil
 	}
 	if c.Pod == nil {
