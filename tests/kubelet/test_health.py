@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.errors import EnvironmentFault
@@ -263,6 +263,7 @@ def test_cut_message(text: str, cut: str) -> None:
     assert cut_message(text) == cut
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8"), min_size=200, max_size=1500))
 def test_cut_messages_are_prefixes_of_at_most_1024_bytes(text: str) -> None:
     cut = cut_message(text)
