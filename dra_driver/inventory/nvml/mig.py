@@ -6,10 +6,7 @@ costs that instance only.
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
-
-import pynvml
 
 from dra_driver.inventory.hardware import MigInstance
 from dra_driver.inventory.nvml.calls import INVALID_ARGUMENT, NOT_FOUND, NvmlFailure, call
@@ -70,11 +67,10 @@ def _profile_name(gpu: Handle, mig: Handle, profile_id: int) -> str:
 
 def _listed_profile_name(gpu: Handle, profile_id: int) -> str:
     for index in range(_PROFILE_COUNT):
-        info = pynvml.c_nvmlGpuInstanceProfileInfo_v2_t()
         try:
-            call("nvmlDeviceGetGpuInstanceProfileInfoV", gpu, index, ctypes.byref(info))
+            info = call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, index)  # version 2, which has the name
         except NvmlFailure:  # no such profile on this GPU; if none fits, the error below tells
             continue
         if int(info.id) == profile_id:
             return str(info.name).removeprefix("MIG ")
-    raise NvmlFailure("nvmlDeviceGetGpuInstanceProfileInfoV", NOT_FOUND, f"no profile with id {profile_id}")
+    raise NvmlFailure("nvmlDeviceGetGpuInstanceProfileInfo", NOT_FOUND, f"no profile with id {profile_id}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from dra_driver.inventory.hardware import DriverState
@@ -99,8 +100,6 @@ def test_half_an_upgrade_keeps_the_open_session_and_stops_new_ones(standin: Stan
 
 
 def test_a_library_file_that_was_exchanged_is_loaded(standin: Standin, inventory: NvmlInventory) -> None:
-    import pynvml
-
     before = pynvml.nvmlLib
     standin.install(standin.driver_root.path, version="590.44.01")
     assert inventory.discover().gpus == standin.machine.gpus
@@ -129,14 +128,18 @@ def test_mig_mode_and_mig_devices_change(standin: Standin, inventory: NvmlInvent
     assert inventory.discover().gpus == standin.machine.gpus
 
 
-def test_mig_profile_is_looked_up_when_the_name_does_not_tell_it(standin: Standin, inventory: NvmlInventory) -> None:
+def test_mig_profile_is_looked_up_when_the_name_does_not_tell_it(
+    standin: Standin, inventory: NvmlInventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     standin.set_mig(0, enabled=True)
     standin.add_mig(0, "1g.10gb+me", 6)
     standin.set(0, name="x" * 90)  # NVML's buffer is too small for the name of the MIG device
     gpu = inventory.discover().gpus[0]
     assert gpu.mig_instances == ()
     assert [problem.what for problem in gpu.problems] == ["MIG device 0"]
-    standin.set(0, name="NVIDIA H100")
+    original = pynvml.nvmlDeviceGetName
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda device: original(device).split(" MIG ")[0])
+    standin.set(0, name="NVIDIA H100 80GB HBM3")
     assert [mig.profile for mig in inventory.discover().gpus[0].mig_instances] == ["1g.10gb+me"]
 
 
