@@ -28,6 +28,7 @@ from dra_driver.kube.resources import PODS
 from dra_driver.kubelet.podresources import PodResources
 from dra_driver.kubelet.registration import RegistrationState
 from dra_driver.kubelet.server import PluginOptions, PluginServer
+from dra_driver.kubelet.sockets import SocketInUse
 from dra_driver.model.prepared import ClaimRef, PreparedDevice
 from dra_driver.model.resource import Device, ResourceClaim
 from dra_driver.node.configuration import NodeConfiguration
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 
 FIRST_LOOK_SECONDS = 20.0
 """How long a claim waits for the first look at the hardware; less than the kubelet waits (45 s)."""
+
+SOCKET_RETRY_SECONDS = 2.0
 
 RETRY_UNDECIDED_SECONDS = 60.0
 """A reconciliation that could not ask somebody is tried again sooner than the ordinary interval."""
@@ -112,6 +115,7 @@ class GpuDriver:
         self._metrics = metrics
         self._events = events
         self._stopping = False
+        self._waiting = ""
         node, pool = configuration.node_name, configuration.pool_name
         self._specs = SpecDirectory(Path(configuration.cdi_dir))
         records = RecordStore(
@@ -155,19 +159,18 @@ class GpuDriver:
         self.server = PluginServer(options, self.service, observer=metrics, on_registration=self._registration_changed)
 
     async def start(self) -> None:
-        """Serve the kubelet; does not wait for the hardware, since what was prepared must be unpreparable without
-        it."""
+        """Read what is remembered; the hardware is not waited for, since unprepare must work without it."""
         try:
             await asyncio.to_thread(self._specs.prepare)
         except DraDriverError as fault:
             # Claims will fail with the same words until it is mended; the daemon lives to say so.
             log.error("CDI folder: %s", fault)
         await self.service.start()
-        await self.server.start()
 
     async def run(self) -> None:
-        """Publish and reconcile until cancelled."""
+        """Serve the kubelet, publish and reconcile until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._serve())
             tasks.create_task(self.publisher.run())
             tasks.create_task(self._reconcile())
 
@@ -190,12 +193,27 @@ class GpuDriver:
         """Why the driver is not ready, by condition."""
         unmet = {}
         registration = self.server.registration
-        if not registration.registered:
-            unmet[f"{DRIVER} registration"] = registration.problem or "the kubelet has not registered the driver yet"
+        if not registration.registered or registration.problem:
+            unmet[f"{DRIVER} registration"] = (
+                registration.problem or self._waiting or "the kubelet has not registered the driver yet"
+            )
         state = self.publisher.state
         if state.last_success is None:
             unmet[f"{DRIVER} slices"] = str(state.last_error or "the ResourceSlices have not been published yet")
         return unmet
+
+    async def _serve(self) -> None:
+        """Serve, as soon as another instance that still holds the sockets has left."""
+        while True:
+            try:
+                await self.server.start()
+            except SocketInUse as fault:
+                log.warning("%s: waiting: %s", DRIVER, fault)
+                self._waiting = str(fault)
+                await asyncio.sleep(SOCKET_RETRY_SECONDS)
+            else:
+                self._waiting = ""
+                return
 
     async def _reconcile(self) -> None:
         await self._discovery.first()
@@ -234,7 +252,8 @@ class GpuDriver:
         self._metrics.claims.labels(DRIVER, done.operation, done.outcome).inc()
 
     def _registration_changed(self, state: RegistrationState) -> None:
-        if state.registered:
+        if state.problem and not self._stopping:
+            words = "registered with the kubelet, but" if state.registered else "not registered with the kubelet:"
+            log.warning("%s: %s %s", DRIVER, words, state.problem)
+        elif state.registered:
             log.info("%s: registered with the kubelet", DRIVER)
-        elif state.problem and not self._stopping:
-            log.warning("%s: not registered with the kubelet: %s", DRIVER, state.problem)
