@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 
 from dra_driver.cdi.files import SpecDirectory
 from dra_driver.errors import EnvironmentFault, InternalError
+from tests.cluster.availability import Unavailable, require_programs, require_root, skip_or_fail
 
 
 @pytest.fixture
@@ -200,3 +204,60 @@ def test_a_killed_writer_leaves_what_the_sweep_knows(directory: SpecDirectory, m
     later = SpecDirectory(directory.path, now=lambda: os.stat(directory.path / left).st_mtime + 61)
     assert later.prepare() == [left]
     assert os.listdir(directory.path) == []
+
+
+FULL_OR_READ_ONLY = """
+import os, sys
+from pathlib import Path
+from dra_driver.cdi.files import SpecDirectory
+from dra_driver.errors import EnvironmentFault
+
+directory = SpecDirectory(Path(sys.argv[1]))
+try:
+    directory.write("new.json", b"x" * 100_000)
+except EnvironmentFault as fault:
+    print(fault)
+print(sorted(os.listdir(sys.argv[1])), directory.read("old.json"))
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        ("mount -t tmpfs -o size=16k full {0} && echo old > {0}/old.json", "No space left on device (free space"),
+        (
+            "mount -t tmpfs ro {0} && echo old > {0}/old.json && mount -o remount,ro {0}",
+            "Read-only file system (mount the host's",
+        ),
+    ],
+    ids=["full", "read-only"],
+)
+def test_real_file_systems(tmp_path: Path, prepare: str, said: str) -> None:
+    try:
+        require_root()
+        require_programs(["unshare", "mount"])
+    except Unavailable as reason:
+        skip_or_fail(reason)
+    shell = prepare.format(tmp_path) + ' && exec "$@"'
+    done = subprocess.run(
+        [
+            str(shutil.which("unshare")),
+            "-m",
+            "sh",
+            "-c",
+            shell,
+            "sh",
+            sys.executable,
+            "-c",
+            FULL_OR_READ_ONLY,
+            tmp_path,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fault, rest = done.stdout.splitlines()
+    assert fault.startswith(f"cannot write CDI spec {tmp_path}/new.json: {said}")
+    assert rest == "['old.json'] b'old\\n'"

@@ -15,7 +15,7 @@ def rendered(spec: Spec) -> bytes:
     return render(spec.kind, spec.devices, spec.common, spec.annotations)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(strategies.specs)
 def test_content_equals_the_plain_form(spec: Spec) -> None:
     first = rendered(spec)

@@ -115,7 +115,7 @@ def test_mangled_names_are_legal_and_stay_different(one: str, other: str) -> Non
     assert (mangled(one) == mangled(other)) == (one == other)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(strategies.specs)
 def test_json_and_back(value: Spec) -> None:
     assert from_json(as_json(value)) == value

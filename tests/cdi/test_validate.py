@@ -24,7 +24,7 @@ def test_corpus(case: Case) -> None:
     assert found == case.problems
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(strategies.specs)
 def test_random_specs_are_valid(spec: Spec) -> None:
     assert validate(as_json(spec)) == []

@@ -41,7 +41,7 @@ class Watch:
         self._now_ns = now_ns
         self._started = now_ns()
         self.settled = True
-        """False when a directory changed while it was searched or just before: file times are too coarse to tell
+        """False when something changed while it was searched or just before: file times are too coarse to tell
         whether it changed again since, so the answer must not be kept."""
 
     def add(self, probe: _Probe, path: str) -> Hashable:
@@ -52,9 +52,9 @@ class Watch:
         answer = self._expected[key] = probe(path)
         return answer
 
-    def add_directory(self, path: str) -> None:
-        """Remember the state of an existing directory (path of this process)."""
-        changed = self.add(directory_state, path)
+    def add_dated(self, probe: _Probe, path: str) -> None:
+        """Remember the state of what exists (`file_state`, `link_state`), and whether it changed just now."""
+        changed = self.add(probe, path)
         if isinstance(changed, tuple) and self._started - _UNSETTLED_NS <= changed[0] <= self._now_ns() + _AHEAD_NS:
             self.settled = False
 
@@ -63,7 +63,7 @@ class Watch:
         return all(probe(path) == answer for (probe, path), answer in self._expected.items())
 
 
-def directory_state(path: str) -> Hashable:
+def file_state(path: str) -> Hashable:
     """Modification time in ns, inode and device of what ``path`` leads to; None when there is nothing.
 
     Creating, renaming and deleting an entry changes a directory's modification time.
@@ -76,7 +76,7 @@ def directory_state(path: str) -> Hashable:
 
 
 def link_state(path: str) -> Hashable:
-    """As `directory_state` for ``path`` itself, which may be a symbolic link."""
+    """As `file_state` for ``path`` itself, which may be a symbolic link."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -124,6 +124,7 @@ class Tree:
         self._host_prefix = "" if str(root.host_path) == "/" else str(root.host_path)
         self._real_prefix = os.path.realpath(root.path).rstrip("/")
         self._directories: dict[str, tuple[str, list[str]] | None] = {}
+        self._known: dict[str, str | None] = {"": ""}
 
     def find(self, directory: str, pattern: str) -> list[str]:
         """Files (anything but directories) in ``directory`` whose name fits ``pattern`` (``*`` is a wildcard), sorted.
@@ -144,9 +145,24 @@ class Tree:
         ]
 
     def resolved(self, path: str) -> str | None:
-        """``path`` with all links followed inside the root; None when it leads nowhere."""
+        """``path`` with all links followed inside the root; None when it leads nowhere. Empty is the root itself."""
+        if path not in self._known:
+            self._known[path] = self._resolve(path)
+        return self._known[path]
+
+    def _resolve(self, path: str) -> str | None:
+        directory, _, name = path.rpartition("/")
+        parent = self.resolved(directory)
+        if parent is None or not name:
+            return parent
+        try:
+            mode = os.lstat(f"{self._prefix}{parent}/{name}").st_mode
+        except OSError:
+            return None
+        if not stat.S_ISLNK(mode):
+            return f"{parent}/{name}"
         found = self._root.resolve(PurePosixPath(path))
-        return None if found is None else str(found)[len(self._prefix) :]
+        return None if found is None else str(found)[len(self._prefix) :].rstrip("/")
 
     def is_executable(self, path: str) -> bool:
         """Whether the file that ``path`` leads to has an execute permission for anybody."""
@@ -159,13 +175,14 @@ class Tree:
 
     def read(self, path: str) -> bytes | None:
         """Content of a file, None when it can't be read; its replacement is noticed."""
-        found = self._root.resolve(PurePosixPath(path))
+        found = self.resolved(path)
         if found is None:
             self._watch_missing(path)
             return None
-        self._watch.add(directory_state, str(found))
+        self._watch.add_dated(file_state, self._prefix + found)
         try:
-            return found.read_bytes()
+            with open(self._prefix + found, "rb") as file:
+                return file.read()
         except OSError:
             return None
 
@@ -201,7 +218,7 @@ class Tree:
             self._watch_missing(path)
             return False
         if resolved.rpartition("/")[0] != directory:
-            self._watch.add(directory_state, self._prefix + resolved)
+            self._watch.add_dated(file_state, self._prefix + resolved)
         found = self._stat(resolved)
         return found is not None and not stat.S_ISDIR(found.st_mode)
 
@@ -215,9 +232,9 @@ class Tree:
             self._watch_missing(directory)
         else:
             # State before content: a change in between makes the next check fail rather than pass.
-            self._watch.add_directory(self._prefix + (resolved or "/"))
+            self._watch.add_dated(file_state, self._prefix + (resolved or "/"))
             if resolved != directory:
-                self._watch.add(link_state, self._prefix + directory)
+                self._watch.add_dated(link_state, self._prefix + directory)
             try:
                 listing = resolved, sorted(filter(_is_text, os.listdir(self._prefix + (resolved or "/"))))
             except OSError:

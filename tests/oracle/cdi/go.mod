@@ -1,3 +1,4 @@
+// The CDI reference library 1.1.2, for the judge in main.go.
 module dra-driver/tests/oracle/cdi
 
 go 1.25.0

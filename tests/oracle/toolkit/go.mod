@@ -1,3 +1,4 @@
+// Pins NVIDIA Container Toolkit 1.20.2: tests build nvidia-ctk and nvidia-cdi-hook from here and compare with them.
 module dra-driver/tests/oracle/toolkit
 
 go 1.26.0
