@@ -77,6 +77,9 @@ class _Look:
 class NvmlInventory:
     """The inventory of this node. Blocking: call it in a thread. Safe for concurrent use.
 
+    One at a time per process, since pynvml knows one library: close it before another takes over. A driver root that
+    may move needs no second inventory, give the function that finds it.
+
     Args:
         driver_root: where the driver's files are, or a function that finds out anew at each look (a driver container
             may start after us); it may raise :class:`EnvironmentFault`.
