@@ -6,9 +6,8 @@
 - fsync is an option. /var/run/cdi is a tmpfs: what lies there does not survive a reboot, and every file can be rendered
   again from the claim. A directory on a disk should ask for it.
 - What a killed process left under a temporary name is removed at the next start, or by whoever calls
-  `SpecDirectory.sweep`.
-  Only its age tells: process ids repeat between containers, and during a rolling update two drivers share the
-      directory.
+  `SpecDirectory.sweep`. Only its age tells: process ids repeat between containers, and during a rolling update two
+  drivers share the directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spec bytes, fast: the edits of a driver and of a GPU are serialised once and every claim's file is put together
+"""Spec bytes, fast: the edits of a driver and of a GPU are serialised once, and each claim's file is joined from them.
 from them.
 
 A claim's spec differs from the next one's by the device names only, while its body (about 60 mounts) is the same

@@ -4,9 +4,8 @@ Decided here:
 
 - Values are frozen, so that edits found once for a driver can be shared by every claim; nothing is ever appended to a
   cached value.
-- Zero and empty mean "not set", as in the JSON form that the reference library
-  (tags.cncf.io/container-device-interface)
-  reads and writes: ``minor`` 0 is left out there, too.
+- Zero and empty mean "not set", as in the JSON form of the reference library (container-device-interface): ``minor`` 0
+  is left out there, too.
 - The version written is the lowest that allows what is used, never a fixed one: consumers refuse files newer than
   they are (podman 4.3 reads up to 0.5.0).
 """

@@ -2,7 +2,7 @@
 
 Stricter than the reference library (container-device-interface 1.1.2), which loads relative paths, forgets annotation
 keys, lengths of vendor and class, repeated variables and hook timeouts; nothing that it refuses passes here. ``null``
-is the same as "not given", as there.
+is the same as "not given" for a field, as there; in a list it is refused (the library panics).
 
 The version that a file declares must be known and must allow everything that the file uses.
 """

@@ -1,11 +1,9 @@
-"""Which files of an installed NVIDIA driver a container needs, as NVIDIA's own toolkit (nvidia-ctk 1.20.2, nvml mode)
-decides.
+"""Which files of an installed NVIDIA driver a container needs, as NVIDIA's own toolkit decides (nvidia-ctk 1.20.2).
 
-The result equals that of ``nvidia-ctk cdi generate`` for the same driver root; a test runs both. Differences are
-wanted and
-few: symbolic links are followed inside the driver root (an absolute link does not lead into our own container), links
-below /dev/dri/by-path have the container's path, and a driver root without hook program still gives working
-containers.
+The result equals that of ``nvidia-ctk cdi generate --mode nvml`` for the same driver root; a test runs both. The
+differences are wanted and few: symbolic links are followed inside the driver root (an absolute link does not lead into
+our own container), links below /dev/dri/by-path have the container's path, programs are not searched along our own
+process's PATH, and a driver root without hook program still gives working containers.
 
 - `tree`: the driver root as a file tree that remembers what was looked at, so that a cached answer can be checked
   cheaply

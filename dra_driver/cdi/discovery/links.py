@@ -2,7 +2,7 @@
 
 Only files are mounted, under their full version; programs ask for ``libcuda.so.1`` or, wrongly but often,
 ``libcuda.so``. A hook makes the links in the container. Where no hook program exists, the same names are given by
-mounting the library a second time (`as_mounts`).
+mounting the library a second time.
 """
 
 from __future__ import annotations
