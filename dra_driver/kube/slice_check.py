@@ -80,9 +80,13 @@ def explain_refusal(error: Invalid, body: Content) -> Invalid:
 
     A server whose gate for list attributes is off drops the list and then misses the value; it does not name the gate.
     """
-    attributes = [a for device in body["spec"].get("devices") or () for a in (device.get("attributes") or {}).values()]
-    lists = any(GATES.get(member) == "DRAListTypeAttributes" for value in attributes for member in value)
-    if not (lists and "exactly one value must be specified" in error.server_message):
+    lists = {
+        f"spec.devices[{index}].attributes[{name}]"
+        for index, device in enumerate(body["spec"].get("devices") or ())
+        for name, value in (device.get("attributes") or {}).items()
+        if any(GATES.get(member) == "DRAListTypeAttributes" for member in value)
+    }
+    if lists.isdisjoint(cause.field for cause in error.causes):
         return error
     return Invalid(
         error.server_message,

@@ -44,7 +44,8 @@ class Fault:
     Attributes:
         verb, path: HTTP method and a part of the path; empty matches all.
         status, headers, body: answer with these; ``None`` status answers normally.
-        abort: break the connection without an answer.
+        abort: break the connection without an answer and without doing anything.
+        lose_answer: do what was asked, then break the connection instead of answering.
         delay: seconds before anything else.
     """
 
@@ -55,6 +56,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
     abort: bool = False
+    lose_answer: bool = False
     delay: float = 0.0
 
 
@@ -233,7 +235,8 @@ class FakeApiServer:
         body.setdefault("kind", _KINDS[plural])
         if "spec" in body:
             _drop(body["spec"], self.dropped)
-            for device in body["spec"].get("devices") or ():
+            devices = body["spec"].get("devices") if plural == "resourceslices" else None
+            for device in devices or ():
                 for taint in device.get("taints") or ():
                     taint.setdefault("timeAdded", _now())
         body["metadata"]["managedFields"] = [{"manager": manager, "operation": "Update", "time": _now()}]
@@ -259,9 +262,27 @@ class FakeApiServer:
         raw = await request.read()
         body = json.loads(raw) if raw else None
         self.requests.append(Request(verb, request.path, query, dict(request.headers), body))
-        answer = await self._fault(verb, request)
-        if answer is not None:
-            return answer
+        fault = self._next_fault(verb, request.path)
+        if fault.delay:
+            await asyncio.sleep(fault.delay)
+        if fault.status is not None and not fault.abort:
+            return web.Response(status=fault.status, headers=dict(fault.headers), text=fault.body)
+        answer: web.StreamResponse = web.Response()
+        if not fault.abort:
+            answer = await self._obey(verb, request, query, body)
+        if fault.abort or fault.lose_answer:
+            assert request.transport is not None
+            request.transport.abort()
+        return answer
+
+    def _next_fault(self, verb: str, path: str) -> Fault:
+        for fault in self.faults:
+            if fault.times > 0 and fault.verb in ("", verb) and fault.path in path:
+                fault.times -= 1
+                return fault
+        return Fault()
+
+    async def _obey(self, verb: str, request: web.Request, query: Mapping[str, str], body: Any) -> web.StreamResponse:
         if self.accepted is not None and request.headers.get("Authorization") not in self.accepted:
             return _status(401, "Unauthorized", "Unauthorized")
         if request.path == "/version":
@@ -276,21 +297,6 @@ class FakeApiServer:
             return self._object_verb(verb, match, query, body, manager, request.content_type)
         except _Refused as refused:
             return _status(refused.code, refused.reason, str(refused))
-
-    async def _fault(self, verb: str, request: web.Request) -> web.StreamResponse | None:
-        for fault in self.faults:
-            if fault.times > 0 and fault.verb in ("", verb) and fault.path in request.path:
-                fault.times -= 1
-                if fault.delay:
-                    await asyncio.sleep(fault.delay)
-                if fault.abort:
-                    assert request.transport is not None
-                    request.transport.abort()
-                    return web.Response()
-                if fault.status is not None:
-                    return web.Response(status=fault.status, headers=dict(fault.headers), text=fault.body)
-                return None
-        return None
 
     def _object_verb(
         self, verb: str, match: re.Match[str], query: Mapping[str, str], body: Any, manager: str, content_type: str

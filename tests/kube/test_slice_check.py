@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_driver.errors import InputError
-from dra_driver.kube.errors import Invalid
+from dra_driver.kube.errors import Invalid, StatusCause
 from dra_driver.kube.slice_check import check_slices, explain_refusal
 
 
@@ -84,7 +84,8 @@ def test_refused(contents: list[dict[str, Any]], path: str, text: str) -> None:
 
 
 def test_a_refused_list_attribute_names_the_gate() -> None:
-    error = Invalid("spec.devices[0].attributes[n]: Invalid value: exactly one value must be specified", status=422)
+    cause = StatusCause("spec.devices[0].attributes[n]", "FieldValueInvalid", "must specify one of: `int`, `bool`")
+    error = Invalid("ResourceSlice is invalid", status=422, causes=(cause,))
 
     with_list = explain_refusal(error, {"spec": content(gpu("a", attributes={"n": {"ints": [1]}}))})
     without = explain_refusal(error, {"spec": content(gpu("a", attributes={"n": {"int": 1}}))})
