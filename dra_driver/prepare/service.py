@@ -310,7 +310,6 @@ class PrepareService:
         error: DraDriverError | None = None
         try:
             await self._in_thread(self.state.clear, ref, steps=self._has_steps(ref))
-            self._answers.pop(ref.uid, None)
         except Exception as fault:  # the claim's boundary, as in prepare
             error = failure(ref, fault)
             log.log(
@@ -413,6 +412,8 @@ class PrepareService:
 
     def _settle(self, ref: ClaimRef) -> None:
         record = self._records.get(ref.uid)
+        if record is None:
+            self._answers.pop(ref.uid, None)
         self._use.settle(ref, record if record is not None and self._records.is_current(record) else None)
 
     def _tell_failure(self, ref: ClaimRef, claim: ResourceClaim | None, error: DraDriverError) -> None:

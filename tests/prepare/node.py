@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -366,6 +366,3 @@ class Node:
         claims = self.state / "claims"
         files = [*self.cdi.iterdir(), *(claims.iterdir() if claims.exists() else ())]
         return sorted([*(str(file.relative_to(self.path)) for file in files), *self.world])
-
-
-Check = Callable[[Node], None]
