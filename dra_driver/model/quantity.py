@@ -163,6 +163,10 @@ class Quantity:
     def __neg__(self) -> Quantity:
         return Quantity(-self.unscaled, self.exponent, self.format, self.big)
 
+    def promoted(self) -> Quantity:
+        """The same value held as an arbitrary decimal, as Kubernetes holds it once it was compared with one."""
+        return self if self.big else Quantity(self.unscaled, self.exponent, self.format, True, self.text)
+
     def __add__(self, other: Quantity) -> Quantity:
         """Sum in the format of the left side, or of the right side when the left is zero."""
         form = self.format if self.unscaled else other.format

@@ -32,7 +32,7 @@ ALPHA_GATES = {
 }
 
 many = settings(
-    max_examples=1500,
+    max_examples=800,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -73,8 +73,11 @@ def _values(report: Report, capacity: Quantity, default: Quantity, values: list[
         for index, value in enumerate(values):
             if value > capacity:
                 report.add(invalid(f"{path}[{index}]", str(value), f"option is larger than capacity value: {capacity}"))
+        # Looking at the order has changed how upstream holds a value whose successor is an arbitrary decimal.
+        pairs = zip(values, [*values[1:], values[-1]], strict=True)
+        held = [value.promoted() if following.big else value for value, following in pairs]
         fractional = report.rules.on("DRAFractionalCapacityRange")
-        no_duplicates(report, (_key(value, fractional) for value in values), path)
+        no_duplicates(report, (_key(value, fractional) for value in held), path)
         found = default in values
     if not found:
         report.add(invalid(path, str(default), "default value is not valid according to the requestPolicy"))
