@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,9 @@ class GpuMachine:
             gpus=gpus,
             libnvidia_ml=standin.library,
         )
+        boot_id = standin.proc / "sys/kernel/random/boot_id"
+        boot_id.parent.mkdir(parents=True, exist_ok=True)
+        boot_id.write_text(f"{uuid.uuid4()}\n")
         return cls(standin, builder.build())
 
     def upgrade(self, version: str) -> None:
@@ -52,7 +56,11 @@ class GpuMachine:
     @property
     def flags(self) -> list[str]:
         """Flags of ``dra-driver node`` that make it see this machine."""
-        return ["--driver-root", str(self.root.path), "--sys-root", str(self.root.sysfs)]
+        return [
+            *("--driver-root", str(self.root.path)),
+            *("--sys-root", str(self.root.sysfs)),
+            *("--proc-root", str(self.standin.proc)),
+        ]
 
     @property
     def env(self) -> dict[str, str]:

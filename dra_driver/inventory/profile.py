@@ -104,10 +104,8 @@ class DescribedInventory:
     """The inventory of a described machine.
 
     Args:
-        text: ``NAME`` or ``NAME:COUNT``. COUNT is the number of GPUs in the node: the first COUNT positions of the
-        layout,
-            from 1 to as many as the machine has. More can't be had, because their places would have to be invented.
-            A leading ``profile:`` is accepted.
+        text: ``NAME`` or ``NAME:gpus=N`` for the first N positions of the layout, from 1 to as many as the machine
+            has. More can't be had, because their places would have to be invented. A leading ``profile:`` is accepted.
         node_name: identifies the node: UUIDs and serial numbers follow from it.
         rack: nodes of one rack share the cluster UUID of a multi-node NVLink fabric.
 
@@ -169,7 +167,7 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str) -> ProfileSummary:
-    """What a listing says about a profile (``NAME`` or ``NAME:COUNT``).
+    """What a listing says about a profile (``NAME`` or ``NAME:gpus=N``).
 
     Raises:
         InputError: no such profile, or an impossible count.
@@ -193,12 +191,12 @@ def describe(name: str) -> ProfileSummary:
 
 
 def parse(text: str) -> tuple[MachineLayout, int]:
-    """``[profile:]NAME[:COUNT]`` as a layout and a number of GPUs.
+    """``[profile:]NAME[:gpus=N]`` as a layout and a number of GPUs.
 
     Raises:
         InputError: as for :class:`DescribedInventory`.
     """
-    name, colon, count_text = text.removeprefix("profile:").partition(":")
+    name, colon, option = text.removeprefix("profile:").partition(":")
     layout = layouts().get(name)
     if layout is None:
         near = difflib.get_close_matches(name.lower(), layouts(), n=1)
@@ -209,6 +207,9 @@ def parse(text: str) -> tuple[MachineLayout, int]:
     most = len(layout.gpus)
     if not colon:
         return layout, most
+    key, _, count_text = option.partition("=")
+    if key != "gpus":
+        raise InputError(f"profile {text!r}: unknown option {option!r}", hint=f"{name}:gpus=N takes the first N GPUs")
     if not (count_text.isascii() and count_text.isdigit()) or not 1 <= int(count_text) <= most:
         raise InputError(
             f"profile {text!r}: the number of GPUs must be between 1 and {most}, not {count_text!r}",

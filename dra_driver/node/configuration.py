@@ -42,7 +42,7 @@ class NodeConfiguration:
         also=("POD_UID",),
     )
     inventory: str = _option(
-        "'nvml' for the GPUs of this node, or 'profile:NAME[:COUNT]' for a described machine (dra-driver profiles)",
+        "'nvml' for the GPUs of this node, or 'profile:NAME[:gpus=N]' for a described machine (dra-driver profiles)",
         "nvml",
     )
     kubeconfig: str = _option("kubeconfig file; empty for the ServiceAccount of the Pod", "", also=("KUBECONFIG",))

@@ -13,7 +13,7 @@ import ctypes
 import gc
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dra_driver import __version__
 from dra_driver.devices.allocatable import AllocatableDevices
@@ -27,7 +27,7 @@ from dra_driver.node.discovery import Discovery
 from dra_driver.node.gpu_driver import GpuDriver
 from dra_driver.node.hardware import hardware
 from dra_driver.node.http import HttpServer
-from dra_driver.node.metrics import Metrics
+from dra_driver.node.metrics import PRESENT, Metrics
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +99,7 @@ class Daemon:
             for driver in self.drivers:
                 await driver.stop()
             await self._end(work)
+            self._inventory.close()
             if configuration.uninstall:
                 await self._uninstall()
             if http is not None:
@@ -156,34 +157,23 @@ class Daemon:
                 log.warning("containers: %s", warning)
 
     def _measure(self) -> None:
-        present = self.metrics.present
-        present(
-            "dra_driver_prepared_devices",
-            "Devices that are prepared for claims.",
-            ("driver",),
-            lambda: {
-                (driver.name,): sum(len(record.devices) for record in driver.service.prepared())
-                for driver in self.drivers
+        reads: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {
+            "dra_driver_prepared_devices": self._prepared_counts,
+            "dra_driver_devices": self._device_counts,
+            "dra_driver_publish_success_timestamp_seconds": lambda: {
+                (driver.name,): driver.publisher.state.last_success or 0.0 for driver in self.drivers
             },
-        )
-        present(
-            "dra_driver_devices",
-            "Devices of the node, by state (published, unavailable: known but not offered).",
-            ("driver", "state"),
-            self._device_counts,
-        )
-        present(
-            "dra_driver_publish_success_timestamp_seconds",
-            "When the ResourceSlices were last known to be as wanted, in seconds since 1970; 0 before.",
-            ("driver",),
-            lambda: {(driver.name,): driver.publisher.state.last_success or 0.0 for driver in self.drivers},
-        )
-        present(
-            "dra_driver_registered",
-            "1 while the kubelet has the driver registered.",
-            ("driver",),
-            lambda: {(driver.name,): float(driver.server.registration.registered) for driver in self.drivers},
-        )
+            "dra_driver_registered": lambda: {
+                (driver.name,): float(driver.server.registration.registered) for driver in self.drivers
+            },
+        }
+        for name, text, labels in PRESENT:
+            self.metrics.present(name, text, labels, reads[name])
+
+    def _prepared_counts(self) -> Mapping[tuple[str, ...], float]:
+        return {
+            (driver.name,): sum(len(record.devices) for record in driver.service.prepared()) for driver in self.drivers
+        }
 
     def _device_counts(self) -> Mapping[tuple[str, ...], float]:
         devices = self.discovery.devices

@@ -24,6 +24,8 @@ class Inventory(Protocol):
 
     def discover(self) -> Machine: ...
 
+    def close(self) -> None: ...
+
 
 class Discovery:
     """The current devices, and the loop that renews them.
@@ -106,14 +108,15 @@ class Discovery:
             log.log(
                 level,
                 "NVIDIA driver: %s",
-                machine.reason or machine.state.value,
+                f"{machine.reason or machine.state.value}{f' ({machine.hint})' if machine.hint else ''}",
                 extra={"fields": {"driverVersion": machine.driver_version, "gpus": len(machine.gpus)}},
             )
         known = set(before.problems) if before is not None else set()
         known |= {problem for gpu in (before.gpus if before is not None else ()) for problem in gpu.problems}
         for problem in (*machine.problems, *(problem for gpu in machine.gpus for problem in gpu.problems)):
             if problem not in known:
-                log.warning("%s: %s: %s", problem.subject, problem.what, problem.cause)
+                hint = f" ({problem.hint})" if problem.hint else ""
+                log.warning("%s: %s: %s%s", problem.subject, problem.what, problem.cause, hint)
         old = {gpu.uuid: gpu for gpu in before.gpus} if before is not None else {}
         new = {gpu.uuid: gpu for gpu in machine.gpus}
         for uuid in new.keys() - old.keys():

@@ -1,8 +1,7 @@
 """The node's GPUs and what containers get for them, whatever happens to the NVIDIA driver meanwhile.
 
 The driver may be installed after the daemon has started, move to another root (packages, driver container, GKE) or be
-upgraded; so its root is searched at every look until one is found, and again when it is lost. Inventory and container
-edits always speak of the same root.
+upgraded. The inventory follows it; the container edits are always those of the root where the inventory found it last.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dra_driver.cdi.edits import DriverEdits, EditsSource
 from dra_driver.cdi.spec import ContainerEdits
 from dra_driver.errors import EnvironmentFault
 from dra_driver.inventory.driver_root import DriverRoot, known_roots
-from dra_driver.inventory.hardware import DriverState, Gpu, Machine
+from dra_driver.inventory.hardware import Gpu, Machine
 from dra_driver.inventory.profile import DescribedInventory
 from dra_driver.node.configuration import NodeConfiguration
 from dra_driver.node.discovery import Inventory
@@ -38,45 +37,33 @@ def candidate_roots(configuration: NodeConfiguration) -> Sequence[DriverRoot]:
 
 
 class NvmlHardware:
-    """Real GPUs: an inventory and an :class:`EditsSource` on the driver root that has the driver now."""
+    """Real GPUs: an inventory, and an :class:`EditsSource` on the driver root that the inventory uses now."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
+        from dra_driver.inventory.nvml import NvmlInventory
+
         self._configuration = configuration
+        self._inventory = NvmlInventory(
+            lambda: DriverRoot.probe(candidate_roots(configuration)),
+            sysfs=configuration.sys_root,
+            proc=configuration.proc_root,
+        )
         self._root: DriverRoot | None = None
-        self._inventory: Inventory | None = None
         self._edits: DriverEdits | None = None
         self._machine: Machine | None = None
 
     def discover(self) -> Machine:
         """Look at the hardware; blocks."""
-        try:
-            self._follow_root()
-        except EnvironmentFault as fault:
-            self._inventory = self._edits = self._root = None
-            self._machine = Machine(state=DriverState.NO_LIBRARY, source="nvml", reason=str(fault))
-            return self._machine
-        assert self._inventory is not None
-        self._machine = self._inventory.discover()
-        return self._machine
+        machine = self._inventory.discover()
+        root = self._inventory.driver_root
+        if root != self._root:
+            self._follow(root)
+        self._machine = machine
+        return machine
 
-    def _follow_root(self) -> None:
-        """Take the root that has the driver now. Raises EnvironmentFault when none has."""
-        if self._root is not None and self._root.libnvidia_ml() is not None:
-            return
-        root = DriverRoot.probe(candidate_roots(self._configuration))
-        if root == self._root:
-            return
-        from dra_driver.inventory.nvml import NvmlInventory
-
-        log.info("the NVIDIA driver is under %s (on the host: %s)", root.path, root.host_path)
-        self._root = root
-        self._inventory = NvmlInventory(root, sysfs=self._configuration.sys_root)
-        self._edits = DriverEdits(
-            root,
-            lambda: self._machine.driver_version if self._machine is not None else None,
-            hook_path=self._configuration.nvidia_cdi_hook or None,
-            sysfs=self._configuration.sys_root,
-        )
+    def close(self) -> None:
+        """End the NVML session, so that the driver can be unloaded."""
+        self._inventory.close()
 
     def common(self) -> ContainerEdits:
         return self._current().common()
@@ -88,10 +75,24 @@ class NvmlHardware:
     def warnings(self) -> tuple[str, ...]:
         return self._edits.warnings if self._edits is not None else ()
 
+    def _follow(self, root: DriverRoot | None) -> None:
+        self._root = root
+        if root is None:
+            self._edits = None
+            return
+        log.info("the NVIDIA driver is under %s (on the host: %s)", root.path, root.host_path)
+        self._edits = DriverEdits(
+            root,
+            lambda: self._machine.driver_version if self._machine is not None else None,
+            hook_path=self._configuration.nvidia_cdi_hook or None,
+            sysfs=self._configuration.sys_root,
+        )
+
     def _current(self) -> DriverEdits:
         if self._edits is None:
             reason = self._machine.reason if self._machine is not None else "the hardware has not been looked at yet"
-            raise EnvironmentFault(f"there is no NVIDIA driver to take a container's files from: {reason}")
+            hint = self._machine.hint if self._machine is not None else None
+            raise EnvironmentFault(f"there is no NVIDIA driver to take a container's files from: {reason}", hint=hint)
         return self._edits
 
 

@@ -20,6 +20,23 @@ REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 """Bucket bounds; the last one is the kubelet's own timeout."""
 
 
+PRESENT = (
+    ("dra_driver_prepared_devices", "Devices that are prepared for claims.", ("driver",)),
+    (
+        "dra_driver_devices",
+        "Devices of the node, by state (published, unavailable: known but not offered).",
+        ("driver", "state"),
+    ),
+    (
+        "dra_driver_publish_success_timestamp_seconds",
+        "When the ResourceSlices were last known to be as wanted, in seconds since 1970; 0 before.",
+        ("driver",),
+    ),
+    ("dra_driver_registered", "1 while the kubelet has the driver registered.", ("driver",)),
+)
+"""Name, text and labels of the gauges that the daemon reads at each scrape."""
+
+
 class Present(Collector):
     """Gauges whose value is asked for at each scrape.
 

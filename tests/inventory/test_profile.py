@@ -87,14 +87,20 @@ def test_a_node_keeps_its_gpus_and_two_nodes_have_different_ones() -> None:
 
 def test_count_takes_the_first_gpus() -> None:
     whole = profile.DescribedInventory("dgx-h100").discover()
-    assert profile.DescribedInventory("dgx-h100:3").discover().gpus == whole.gpus[:3]
-    assert profile.DescribedInventory("profile:dgx-h100:8").discover() == whole
+    assert profile.DescribedInventory("dgx-h100:gpus=3").discover().gpus == whole.gpus[:3]
+    assert profile.DescribedInventory("profile:dgx-h100:gpus=8").discover() == whole
 
 
 @pytest.mark.parametrize("count", ["0", "9", "-1", "many", "", "1.5", "٣"])
 def test_impossible_count_names_the_limit(count: str) -> None:
     with pytest.raises(InputError, match="between 1 and 8"):
-        profile.DescribedInventory(f"dgx-h100:{count}")
+        profile.DescribedInventory(f"dgx-h100:gpus={count}")
+
+
+@pytest.mark.parametrize("option", ["3", "mig=all-1g.5gb", "gpu=3"])
+def test_unknown_option_is_named(option: str) -> None:
+    with pytest.raises(InputError, match=f"unknown option '{option}'.*dgx-h100:gpus=N"):
+        profile.DescribedInventory(f"dgx-h100:{option}")
 
 
 @pytest.mark.parametrize(
@@ -110,11 +116,11 @@ def test_unknown_profile_names_the_nearest(text: str, hint: str) -> None:
 
 def test_summary_for_a_listing() -> None:
     summary = profile.describe("dgx-a100")
-    assert (summary.gpu_count, summary.product_name) == (8, "NVIDIA A100-SXM4-80GB")
+    assert (summary.gpu_count, summary.product_name) == (8, "NVIDIA A100-SXM4-40GB")
     assert (summary.nvlink, summary.mig_capable) == ("12 x NVLink 3.0", True)
     assert (summary.numa_nodes, summary.pcie_roots, summary.multi_node_nvlink) == (4, 4, False)
     assert profile.describe("gb300-nvl72").multi_node_nvlink
-    assert profile.describe("t4:1").gpu_count == 1
+    assert profile.describe("t4:gpus=1").gpu_count == 1
     assert profile.describe("dgx-spark").memory_bytes is None
     assert profile.describe("vm-a100").numa_nodes == 0
 

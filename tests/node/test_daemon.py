@@ -107,6 +107,7 @@ def configure(folder: Path, url: str, machine: GpuMachine | None, **changes: Any
     }
     if machine is not None:
         values |= {"driver_root": str(machine.root.path), "sys_root": str(machine.root.sysfs)}
+        values["proc_root"] = str(machine.standin.proc)
     return NodeConfiguration(**(values | changes))
 
 
@@ -221,6 +222,49 @@ async def test_without_the_nvidia_driver_claims_are_unprepared_and_the_pool_is_e
     machine.standin.load()
     node.daemon.discovery.request()
     await node.until(lambda: node.devices() == ["gpu-0", "gpu-1"])
+
+
+async def test_a_driver_that_is_installed_later_is_found(
+    api: ApiServerStandIn, folder: Path, machine: GpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in machine.env.items():
+        monkeypatch.setenv(name, value)
+    machine.root.remove_driver_files()
+    machine.standin.unload()
+    async with running(api, folder, machine) as node:
+        assert node.devices() == []
+        machine.root.add_driver_files()
+        machine.standin.install(machine.root.path)
+        machine.standin.load()
+        node.daemon.discovery.request()
+        await node.until(lambda: node.devices() == ["gpu-0", "gpu-1"])
+        assert not isinstance(await node.prepare(await node.claim("train", "gpu-0")), str)
+
+
+async def test_a_gpu_that_is_plugged_in_is_found(node: Node, machine: GpuMachine) -> None:
+    machine.standin.detach(1)
+    node.daemon.discovery.request()
+    await node.until(lambda: node.devices() == ["gpu-0"])
+    machine.standin.attach(1)
+    node.daemon.discovery.request()
+    await node.until(lambda: node.devices() == ["gpu-0", "gpu-1"])
+
+
+async def test_a_reboot_makes_records_void(
+    api: ApiServerStandIn, folder: Path, machine: GpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in machine.env.items():
+        monkeypatch.setenv(name, value)
+    async with running(api, folder, machine) as before:
+        ref = await before.claim("train", "gpu-0")
+        answer = await before.prepare(ref)
+        for spec in before.specs():
+            spec.unlink()  # /var/run is empty after a reboot
+    (machine.standin.proc / "sys/kernel/random/boot_id").write_text("another-boot\n")
+    async with running(api, folder, machine) as after:
+        assert await after.prepare(ref) == answer
+        assert len(after.specs()) == 1
+        assert await after.unprepare(ref) == ""
 
 
 async def test_a_driver_upgrade_is_seen_without_a_restart(node: Node, machine: GpuMachine) -> None:

@@ -85,7 +85,7 @@ class Standin:
     ) -> Standin:
         """The machine of a profile with its first ``count`` GPUs (default: all), MIG mode on or off."""
         directory.mkdir(parents=True, exist_ok=True)
-        text = profile if count is None else f"{profile}:{count}"
+        text = profile if count is None else f"{profile}:gpus={count}"
         standin = cls(directory, DescribedInventory(text, node_name=node_name, rack=rack))
         standin._fill(driver_version, mig)
         standin.install(standin.driver_root.path)
