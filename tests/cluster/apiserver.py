@@ -206,7 +206,7 @@ class ApiServer:
             AssertionError: it failed and ``check`` is set; the message has both of its outputs.
         """
         done = subprocess.run(
-            [str(program("kubectl")), f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments],
+            [*self.kubectl_command(kubeconfig), *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -215,6 +215,10 @@ class ApiServer:
         if check and done.returncode != 0:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def kubectl_command(self, kubeconfig: Path | None = None) -> list[str]:
+        """The start of a kubectl command line, for those that run in the background."""
+        return [str(program("kubectl")), f"--kubeconfig={kubeconfig or self.kubeconfig}"]
 
     def service_account_token(self, namespace: str, name: str, *, pod: Json | None = None) -> str:
         """A token as a Pod's ServiceAccount has it; bound to ``pod`` (the object) when given, which adds its node

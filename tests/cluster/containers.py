@@ -42,18 +42,22 @@ def create_cgroups(directory: Path) -> None:
 
 def remove_all(directory: Path) -> None:
     """Kill the run's shims and containers, unmount everything below its directory, remove its control groups."""
-    socket = f"{directory}/run/containerd.sock"
-    for pid in _shims(socket):
+    for pid in _shims(f"{directory}/run/containerd.sock"):
         _kill(pid)
+    kill_all(directory)
+    unmount_below(directory)
+    for group in cgroups(directory):
+        for folder, _, _ in os.walk(group, topdown=False):
+            _remove_group(Path(folder))
+
+
+def kill_all(directory: Path) -> None:
+    """Kill every process in the run's containers, as a power failure does; returns when they are gone."""
     deadline = time.monotonic() + 20
     while (left := list(_members(directory))) and time.monotonic() < deadline:
         for pid in left:
             _kill(pid)
         time.sleep(0.05)
-    unmount_below(directory)
-    for group in cgroups(directory):
-        for folder, _, _ in os.walk(group, topdown=False):
-            _remove_group(Path(folder))
 
 
 def unmount_below(directory: Path) -> None:

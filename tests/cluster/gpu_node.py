@@ -139,19 +139,46 @@ class GpuNode:
         """Specs of claims that containerd sees."""
         return sorted(path.name for path in self.cluster.cdi_dir.iterdir())
 
+    def cdi_specs(self) -> list[Json]:
+        """Contents of those specs, in the order of their names."""
+        return [json.loads((self.cluster.cdi_dir / name).read_text()) for name in self.cdi_files()]
+
     def records(self) -> list[Path]:
         """The driver's durable records of claims."""
         state = self.cluster.plugins_dir / DRIVER
         return sorted(path for path in state.rglob("*") if path.is_file() and path.suffix == ".json")
 
-    def claims(self, namespace: str = "default") -> list[Json]:
-        return self.cluster.api.items(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")
+    def claims(self, namespace: str | None = None) -> list[Json]:
+        """Claims of one namespace, or of all."""
+        where = f"namespaces/{namespace}/" if namespace is not None else ""
+        return self.cluster.api.items(f"/apis/resource.k8s.io/v1/{where}resourceclaims")
 
     def allocated(self, claim: Json, request: str | None = None) -> list[str]:
         """Names of the devices that the scheduler gave to a claim, or to one of its requests."""
         results = claim["status"]["allocation"]["devices"]["results"]
         return sorted(
             result["device"] for result in results if request is None or result["request"].split("/")[0] == request
+        )
+
+    def claims_of(self, pod: Json) -> dict[str, Json]:
+        """The claims of a Pod by the names that its containers use."""
+        namespace = pod["metadata"]["namespace"]
+        generated = {
+            status["name"]: status["resourceClaimName"] for status in pod["status"].get("resourceClaimStatuses", [])
+        }
+        objects = {claim["metadata"]["name"]: claim for claim in self.claims(namespace)}
+        return {
+            entry["name"]: objects[entry.get("resourceClaimName") or generated[entry["name"]]]
+            for entry in pod["spec"].get("resourceClaims", [])
+        }
+
+    def devices_of(self, pod: Json, container: str) -> list[str]:
+        """What a container must see, worked out from its Pod's claims and their allocation."""
+        claims = self.claims_of(pod)
+        (spec,) = (each for each in pod["spec"]["containers"] if each["name"] == container)
+        entries = spec.get("resources", {}).get("claims", [])
+        return sorted(
+            {name for entry in entries for name in self.allocated(claims[entry["name"]], entry.get("request"))}
         )
 
     def nothing_is_left(self) -> bool:

@@ -380,6 +380,7 @@ class Cluster:
             "enforceNodeAllocatable": [],
             "podLogsDir": str(self.pod_logs),
             "maxPods": 200,
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},  # tests kill the driver and wait for it
             "clusterDNS": ["10.201.0.10"],  # nobody answers; without it every Pod gets a warning event
         }
         (directory / "kubelet.yaml").write_text(yaml.safe_dump(settings))
