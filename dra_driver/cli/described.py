@@ -34,4 +34,5 @@ def configuration(options: argparse.Namespace) -> NodeConfiguration:
         driver_root=options.driver_root,
         sys_root=options.sys_root,
         nvidia_cdi_hook=getattr(options, "nvidia_cdi_hook", ""),
+        bundled_cdi_hook="",
     )

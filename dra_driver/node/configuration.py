@@ -56,7 +56,13 @@ class NodeConfiguration:
     )
     dev_root: str = _option("folder that holds dev/ with the GPU's device nodes; empty for the driver root, else /", "")
     host_dev_root: str = _option("the same folder as seen on the host; empty when it is the same path", "")
-    nvidia_cdi_hook: str = _option("nvidia-cdi-hook as seen on the host; empty to search for it", "")
+    nvidia_cdi_hook: str = _option(
+        "nvidia-cdi-hook as seen on the host; empty for a copy of the bundled one, else to search for it", ""
+    )
+    bundled_cdi_hook: str = _option(
+        "nvidia-cdi-hook in the image; it is copied to the plugin folder, where the host can run it",
+        "/usr/bin/nvidia-cdi-hook",
+    )
     sys_root: str = _option("where sysfs is mounted", "/sys")
     proc_root: str = _option("where procfs is mounted", "/proc")
     cdi_dir: str = _option("folder of the CDI specs that the container runtime watches", "/var/run/cdi")

@@ -17,6 +17,7 @@ from dra_driver.errors import EnvironmentFault
 from dra_driver.inventory.driver_root import DriverRoot, known_roots
 from dra_driver.inventory.hardware import Gpu, Machine
 from dra_driver.inventory.profile import DescribedInventory
+from dra_driver.node.cdi_hook import hook_path
 from dra_driver.node.configuration import NodeConfiguration
 from dra_driver.node.discovery import Inventory
 
@@ -43,6 +44,7 @@ class NvmlHardware:
         from dra_driver.inventory.nvml import NvmlInventory
 
         self._configuration = configuration
+        self._hook_path = hook_path(configuration)
         self._inventory = NvmlInventory(
             lambda: DriverRoot.probe(candidate_roots(configuration)),
             sysfs=configuration.sys_root,
@@ -84,7 +86,7 @@ class NvmlHardware:
         self._edits = DriverEdits(
             root,
             lambda: self._machine.driver_version if self._machine is not None else None,
-            hook_path=self._configuration.nvidia_cdi_hook or None,
+            hook_path=self._hook_path,
             sysfs=self._configuration.sys_root,
         )
 

@@ -104,6 +104,7 @@ def configure(folder: Path, url: str, machine: GpuMachine | None, **changes: Any
         "pod_resources_socket": str(folder / "pod-resources.sock"),
         "http_address": "",
         "stop_grace_seconds": 1.0,
+        "bundled_cdi_hook": "",
     }
     if machine is not None:
         values |= {"driver_root": str(machine.root.path), "sys_root": str(machine.root.sysfs)}
