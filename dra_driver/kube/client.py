@@ -8,7 +8,8 @@ Repeating is decided here, once, for all callers. Within the caller's time limit
 - when no connection came about: nothing was sent, any verb;
 - when the connection broke or 5xx came back: only verbs that may be repeated safely (get, list, delete);
 - once after 401, with credentials read again.
-Everything else goes to the caller at once.
+Everything else goes to the caller at once. Below that, aiohttp sends get, put and delete a second time when a kept
+connection turns out to be closed; a put that had arrived then answers Conflict, which writers have to expect anyway.
 """
 
 from __future__ import annotations
@@ -272,8 +273,11 @@ class ApiClient:
         label_selector: str | None = None,
         bookmarks: bool = True,
         timeout_seconds: int = 300,
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """Changes after ``resource_version``; ends when the server ends it, normally after ``timeout_seconds``.
+
+        ``on_open`` is called when the server has accepted the watch, which may be long before the first event.
 
         Raises:
             Gone: ``resource_version`` is too old, list again.
@@ -295,6 +299,8 @@ class ApiClient:
                 stream = self._transport.stream(path, idle_timeout=timeout_seconds + _WATCH_GRACE)
                 async with contextlib.aclosing(stream):
                     async for chunk in stream:
+                        if not chunk and on_open is not None:
+                            on_open()
                         for line in lines.feed(chunk):
                             yield parse(line, path)
             except Unauthorized:

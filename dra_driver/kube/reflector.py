@@ -87,7 +87,9 @@ class Reflector:
                     continue
                 await self._pause(error)
             else:
-                if not lively:
+                if lively:
+                    self._backoff.reset()
+                else:
                     await self._pause(None)
 
     async def _list(self) -> None:
@@ -116,15 +118,18 @@ class Reflector:
             field_selector=self._field_selector,
             label_selector=self._label_selector,
             timeout_seconds=self._watch_seconds,
+            on_open=self._opened,
         )
         events = 0
         async with contextlib.aclosing(stream):
             async for event in stream:
                 events += 1
                 self._backoff.reset()
-                self.last_error = None
                 self._apply(event)
         return events > 0 or now() - began >= _SHORT_WATCH
+
+    def _opened(self) -> None:
+        self.last_error = None
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type in ("ADDED", "MODIFIED"):

@@ -61,15 +61,17 @@ class Transport:
             ) from error
 
     async def stream(self, path: str, *, idle_timeout: float) -> AsyncGenerator[bytes, None]:
-        """Chunks of a GET answer as they arrive; ends when the server ends it.
+        """Chunks of a GET answer as they arrive, an empty one first once it was accepted; ends when the server ends it.
 
         Raises:
             Unavailable: the connection broke, or nothing came for ``idle_timeout`` seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
         async with self._open("watch", path, None, None, limits) as response:
+            yield b""
             async for chunk in response.content.iter_any():
-                yield chunk
+                if chunk:
+                    yield chunk
 
     async def rejected(self) -> bool:
         """A request got 401: drops cached credentials; True when another try may be answered differently."""

@@ -17,6 +17,8 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that ``chunk`` completes, without their newline; empty lines are left out."""
+        if not chunk:
+            return []
         if b"\n" not in chunk:
             # Pieces are joined once per line: appending to one buffer would copy a large line over and over.
             self._pieces.append(chunk)

@@ -92,12 +92,13 @@ class Running:
 
     async def settled(self, devices: Sequence[Sequence[str]]) -> None:
         """Until the slices have these devices and the publisher knows it."""
-        want = [list(names) for names in devices]
-        await until(lambda: self.devices == want and self.publisher.state.last_error is None)
-        count = len(self.observer.successes)
-        await asyncio.sleep(0)
-        if not self.publisher.state.last_success:
-            await until(lambda: len(self.observer.successes) > count)
+        want, count = [list(names) for names in devices], sum(map(len, devices))
+
+        def known() -> bool:
+            state = self.publisher.state
+            return state.last_success is not None and state.last_error is None and state.published_devices == count
+
+        await until(lambda: self.devices == want and known())
 
     async def quiet(self) -> None:
         """Nothing is written while events have time to have an effect."""
@@ -230,8 +231,9 @@ async def test_wiped_slices_come_back_in_one_go(client: ApiClient, fake: FakeApi
             fake.remove("resourceslices", stored["metadata"]["name"])
         await run.settled([["a"], ["b"]])
 
+        await until(lambda: run.publisher.state.writes == 4)
         assert [s["spec"]["pool"]["generation"] for s in run.slices] == [2, 2]
-        assert run.publisher.state.writes == 4
+        await run.quiet()
         assert run.publisher.state.competitor is None
 
 
@@ -449,7 +451,7 @@ async def test_a_write_whose_answer_was_lost_is_not_doubled(client: ApiClient, f
 async def test_a_creation_whose_answer_was_lost_is_not_doubled(client: ApiClient, fake: FakeApiServer) -> None:
     fake.faults.append(Fault("POST", lose_answer=True))
     async with publishing(client, fake, gpus("a"), gpus("b")) as run:
-        await until(lambda: run.publisher.state.last_success)
+        await run.settled([["a"], ["b"]])
         await run.quiet()
 
         assert run.devices == [["a"], ["b"]]

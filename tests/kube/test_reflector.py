@@ -145,8 +145,20 @@ async def test_a_server_that_restarts_is_followed_again(client: ApiClient, fake:
         assert follow.reflector.last_error is not None
         await fake.start()
         await until(lambda: follow.names == [])
+        assert follow.reflector.last_error is None
 
     assert follow.changes == [("ADDED", "a"), ("DELETED", "a")]
+    assert follow.reflector.relists == 1
+
+
+async def test_an_accepted_watch_ends_the_error_before_anything_happens(client: ApiClient, fake: FakeApiServer) -> None:
+    async with followed(client) as follow:
+        await until(lambda: fake.watching)
+        fake.faults.append(Fault("WATCH", status=503, times=2))
+        fake.break_watches()
+        await until(lambda: follow.reflector.last_error)
+        await until(lambda: follow.reflector.last_error is None)
+
     assert follow.reflector.relists == 1
 
 
