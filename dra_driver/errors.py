@@ -1,7 +1,7 @@
 """The one exception tree: what a person wrote, what the machine or cluster did, what we did wrong.
 
-Every module raises one of these three families and maps the exceptions of the libraries it wraps, so that a caller needs
-to know nothing about those libraries and a message always says what happened, where, and what to do next.
+Every module raises one of these three families and maps the exceptions of the libraries it wraps, so that a caller
+needs to know nothing about those libraries and a message always says what happened, where, and what to do next.
 """
 
 from __future__ import annotations

@@ -7,15 +7,14 @@ kubelet and, in one line, the scheduler.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dra_driver.cli.output import Commands, documents, table
 
 if TYPE_CHECKING:
+    import asyncio
+
     from dra_driver.kube.standin import ApiServerStandIn
     from dra_driver.model.prepared import ClaimRef
     from dra_driver.node.configuration import NodeConfiguration
@@ -39,6 +38,9 @@ def register(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import asyncio
+    import tempfile
+
     from dra_driver.node import logs
 
     # What the daemon would log is told here in other words.
@@ -85,6 +87,8 @@ def claim_template(path: Path) -> dict[str, Any]:
 
 async def show(folder: Path, profile: str, template: dict[str, Any]) -> None:
     """Run daemon and stand-ins, and tell what happens."""
+    import asyncio
+
     from dra_driver.devices.gpu import DRIVER
     from dra_driver.kube.standin import ApiServerStandIn
     from dra_driver.kubelet.standin import KubeletStandIn
@@ -123,6 +127,9 @@ async def show(folder: Path, profile: str, template: dict[str, Any]) -> None:
 async def _claim_through_its_life(
     folder: Path, configuration: NodeConfiguration, api: ApiServerStandIn, kubelet: Any, template: dict[str, Any]
 ) -> None:
+    import json
+    import time
+
     from dra_driver.devices.gpu import DRIVER
 
     _say(f"3. A Pod wants what {template['file'].name} asks for; the scheduler's part is played by hand")
@@ -145,8 +152,6 @@ async def _claim_through_its_life(
     print(f"answered in {first * 1e3:.1f} ms; asked again, from the verified record, in {again * 1e3:.1f} ms")
 
     _say("5. The container runtime reads the CDI spec")
-    import json
-
     for file in sorted(Path(configuration.cdi_dir).glob("*.json")):
         print(f"# {_below(folder, str(file))}")
         print(documents([json.loads(file.read_text())], "yaml"))
@@ -193,6 +198,8 @@ async def _allocated_claim(api: ApiServerStandIn, template: dict[str, Any]) -> t
 
 async def _first(daemon: asyncio.Task[None], wanted: Any) -> Any:
     """The wanted result; if the daemon ends before it, its error."""
+    import asyncio
+
     waiting = asyncio.ensure_future(wanted)
     await asyncio.wait({daemon, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if not waiting.done():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
 
 def configuration(options: argparse.Namespace) -> NodeConfiguration:
     """The node configuration that these options stand for."""
+    import socket
+
     from dra_driver.node.configuration import NodeConfiguration
 
     name = options.node_name or (DEFAULT_DESCRIBED_NODE if options.profile else socket.gethostname().lower())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from dra_driver.errors import DraDriverError
 from dra_driver.kube.client import ApiClient
@@ -12,6 +14,12 @@ from dra_driver.kube.resources import RESOURCE_CLAIMS
 from dra_driver.model import codec
 from dra_driver.model.prepared import ClaimRef
 from dra_driver.model.resource import ResourceClaim
+from dra_driver.model.strict_json import json_object
+
+
+def _claim_json(body: bytes) -> Any:
+    """Opaque parameters are stored as they were written, so a field that was written twice must not get lost here."""
+    return json.loads(body, object_pairs_hook=json_object if b'"opaque"' in body else None)
 
 
 class ClaimReader:
@@ -29,7 +37,9 @@ class ClaimReader:
             ApiError: it could not be read.
             InputError: it is not a ResourceClaim that we understand.
         """
-        raw = await self._client.get(RESOURCE_CLAIMS, ref.name, ref.namespace, timeout=self._timeout)
+        raw = await self._client.get(
+            RESOURCE_CLAIMS, ref.name, ref.namespace, timeout=self._timeout, decode=_claim_json
+        )
         return codec.decode(ResourceClaim, raw, source=f"ResourceClaim {ref}")
 
     async def get_many(self, refs: Iterable[ClaimRef]) -> dict[str, ResourceClaim | DraDriverError]:

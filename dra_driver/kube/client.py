@@ -87,10 +87,11 @@ class ApiClient:
         *,
         subresource: str | None = None,
         timeout: float | None = None,
+        decode: Callable[[bytes], Any] = json.loads,
     ) -> Object:
-        """The object as it is now (a quorum read)."""
+        """The object as it is now (a quorum read). ``decode`` may parse the body in its own way."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        found: Object = await self._request("get", path, timeout=timeout)
+        found: Object = await self._request("get", path, timeout=timeout, decode=decode)
         return found
 
     async def list(
@@ -322,6 +323,7 @@ class ApiClient:
         content_type: str = "application/json",
         timeout: float | None = None,
         deadline: float | None = None,
+        decode: Callable[[bytes], Any] = json.loads,
     ) -> Any:
         now = asyncio.get_running_loop().time
         end = self._deadline(timeout) if deadline is None else deadline
@@ -333,7 +335,9 @@ class ApiClient:
             try:
                 # A limit of zero would mean none to aiohttp.
                 limit = max(end - now(), 0.001)
-                return await self._transport.exchange(verb, path, data=data, content_type=kind, timeout=limit)
+                return await self._transport.exchange(
+                    verb, path, data=data, content_type=kind, timeout=limit, decode=decode
+                )
             except Unauthorized:
                 if renewed or not await self._transport.rejected():
                     raise

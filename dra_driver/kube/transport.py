@@ -11,16 +11,16 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import aiohttp
 import yarl
 
 from dra_driver import __version__
 from dra_driver.kube.config import ApiConfig, TlsContext
 from dra_driver.kube.errors import Unavailable, from_answer
+from dra_driver.kube.http_library import aiohttp
 
 USER_AGENT = f"dra-driver/{__version__}"
 CONNECT_TIMEOUT = 5.0
@@ -39,13 +39,21 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     async def exchange(
-        self, verb: str, path: str, *, data: bytes | None = None, content_type: str | None = None, timeout: float
+        self,
+        verb: str,
+        path: str,
+        *,
+        data: bytes | None = None,
+        content_type: str | None = None,
+        timeout: float,
+        decode: Callable[[bytes], Any] = json.loads,
     ) -> Any:
         """Sends one request and returns the decoded JSON of a 2xx answer.
 
         Args:
             path: path with query, percent-encoded.
             timeout: seconds for everything.
+            decode: makes the answer of the body; raises ValueError when it is not JSON.
 
         Raises:
             ApiError: any other answer, or none.
@@ -54,7 +62,7 @@ class Transport:
         async with self._open(verb, path, data, content_type, limits) as response:
             body = await response.read()
         try:
-            return json.loads(body)
+            return decode(body)
         except ValueError as error:
             raise Unavailable(
                 f"the answer is not JSON: {body[:200]!r}", status=200, reason="NotJson", verb=verb, path=path

@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from dra_driver.errors import InputError
 from dra_driver.model.quantity import Quantity
+from dra_driver.model.strict_json import repeated_fields
 from dra_driver.prepare.kinds import (
     API_VERSION,
     GpuConfig,
@@ -27,7 +28,6 @@ from dra_driver.prepare.kinds import (
     TimeSlicing,
     VfioDeviceConfig,
 )
-from dra_driver.prepare.strict_json import repeated_fields
 
 _MEBIBYTE = 1 << 20
 _DEVICE_KEY = re.compile(r"\d{1,4}|(GPU|MIG)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -39,6 +39,7 @@ from dra_driver.model.resource import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
+from dra_driver.model.strict_json import repeated_fields
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.availability import Unavailable as CannotRun
 from tests.cluster.availability import skip_or_fail
@@ -384,3 +385,23 @@ async def test_dropped_fields_are_named_and_an_outage_is_survived(own_server: Ap
             await client.delete(RESOURCE_SLICES, stored["metadata"]["name"])
             await work.settled(["a"], ["b"])
         following.cancel()
+
+
+async def test_a_field_of_opaque_parameters_that_was_written_twice_is_not_lost(
+    real: ApiClient, apiserver: ApiServer
+) -> None:
+    text = (
+        '{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":"written-twice"},"spec":{"devices":{'
+        '"requests":[{"name":"gpu","exactly":{"deviceClassName":"gpu.example.com"}}],'
+        '"config":[{"opaque":{"driver":"gpu.example.com","parameters":{"kind":"K","interval":"Short","interval":"Long"}}}]'
+        "}}}"
+    )
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    status, stored = apiserver.post(path, text.encode())
+    assert status == 201, stored
+
+    claim = await ClaimReader(real).get(ClaimRef("default", "written-twice", stored["metadata"]["uid"]))
+
+    opaque = claim.spec.devices.config[0].opaque
+    assert opaque is not None
+    assert list(repeated_fields(opaque.parameters)) == ["interval"]

@@ -13,10 +13,10 @@ import pytest
 from dra_driver.errors import InputError
 from dra_driver.model.quantity import Quantity
 from dra_driver.model.resource import DeviceAllocationConfiguration, DeviceRequestAllocationResult
+from dra_driver.model.strict_json import json_object, repeated_fields
 from dra_driver.prepare.claim import read_allocation
 from dra_driver.prepare.config import Candidate, candidates, choose
 from dra_driver.prepare.kinds import GPU_KINDS, GpuConfig, MigDeviceConfig, Mps, TimeSlicing, VfioDeviceConfig
-from dra_driver.prepare.strict_json import json_object, repeated_fields
 from tests.prepare.node import DRIVER, POOL, claim, gpu_config, opaque, ref, result
 
 SLICING = gpu_config(sharing={"strategy": "TimeSlicing"})
