@@ -262,17 +262,21 @@ def measure_help() -> Samples:
 
 def main() -> None:
     # On the disk of the kubelet's directory, not on a tmpfs: fsync is part of what is measured.
-    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as temporary:
+    # CDI specs are on a tmpfs, as /var/run/cdi is on a node.
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as temporary,
+        tempfile.TemporaryDirectory(prefix="bench-", dir="/dev/shm") as specs,
+    ):
         directory = Path(temporary)
         server = ApiServer()
         try:
             server.start()
-            run(server, directory)
+            run(server, directory, Path(specs))
         finally:
             server.close()
 
 
-def run(server: ApiServer, directory: Path) -> None:
+def run(server: ApiServer, directory: Path, specs: Path) -> None:
     claims = references(create_claims(server))
     machine = GpuMachine.create(directory / "machine", "dgx-h100")
     command = [
@@ -280,7 +284,7 @@ def run(server: ApiServer, directory: Path) -> None:
         "--node-name", NODE,
         "--kubeconfig", str(server.kubeconfig),
         *machine.flags,
-        "--cdi-dir", str(directory / "cdi"),
+        "--cdi-dir", str(specs),
         "--kubelet-plugins-dir", str(directory / "plugins"),
         "--kubelet-registry-dir", str(directory / "registry"),
         "--pod-resources-socket", str(directory / "pod-resources.sock"),
