@@ -7,6 +7,8 @@ since a variable set for two devices of one container would keep the last value 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dra_driver.cdi.discovery.edits import NOT_BY_OTHER_MEANS
 from dra_driver.cdi.spec import ContainerEdits
 from dra_driver.inventory.hardware import Gpu
@@ -36,6 +38,10 @@ class DescribedEdits:
             edits = ContainerEdits(env=(f"{variable}={gpu.uuid}", f"{variable}_NAME={gpu.name}"))
             self._gpus[gpu] = edits
         return edits
+
+    def kept(self, gpus: Sequence[Gpu], since: float) -> DescribedEdits:
+        """Nothing here is ever searched."""
+        return self
 
     @property
     def warnings(self) -> tuple[str, ...]:

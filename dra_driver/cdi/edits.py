@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -49,10 +49,45 @@ class EditsSource(Protocol):
         """
         ...
 
+    def kept(self, gpus: Sequence[Gpu], since: float) -> EditsSource | None:
+        """The answers for ``gpus``, if they are known and found to be still true; never searches.
+
+        A plain value for one claim: it is asked about these GPUs only. Takes 0.1 ms and no thread; claims that are
+        prepared at the same time share one look at what is common to them.
+
+        Args:
+            since: `time.monotonic`; the common part counts as true when it was looked at after that.
+
+        Returns:
+            None when a search is needed, which is what `common` and `gpu` are for.
+        """
+        ...
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is not as it should be though containers work, for logs and ``doctor``."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEdits:
+    """Answers of an `EditsSource` that were just found to be true."""
+
+    common_edits: ContainerEdits
+    by_gpu: Mapping[str, ContainerEdits]
+    warnings: tuple[str, ...] = ()
+
+    def common(self) -> ContainerEdits:
+        """See `EditsSource.common`."""
+        return self.common_edits
+
+    def gpu(self, gpu: Gpu) -> ContainerEdits:
+        """See `EditsSource.gpu`."""
+        return self.by_gpu[gpu.uuid]
+
+    def kept(self, gpus: Sequence[Gpu], since: float) -> EditsSource:
+        """See `EditsSource.kept`."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +123,7 @@ class DriverEdits:
         sysfs: where this process sees /sys.
         required_nodes: control nodes without which nothing is answered.
         kernel_release: for firmware directories; None asks uname(2).
-        lstat, now_ns: the file system and the wall clock.
+        lstat, now_ns, monotonic: the file system and the clocks.
     """
 
     def __init__(
@@ -103,7 +138,9 @@ class DriverEdits:
         kernel_release: str | None = None,
         lstat: Lstat = os.lstat,
         now_ns: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic = monotonic
         self._root = root
         self._driver_version = driver_version
         self._hook_path = hook_path
@@ -116,6 +153,25 @@ class DriverEdits:
         self._hooks: _Hooks | None = None
         self._common: _Found | None = None
         self._gpus: dict[tuple[str, int, str | None], _Found] = {}
+        self._common_true_at = 0.0
+
+    def kept(self, gpus: Sequence[Gpu], since: float) -> EditsSource | None:
+        """See `EditsSource.kept`."""
+        hooks, common, version = self._hooks, self._common, self._driver_version()
+        if hooks is None or common is None or not version:
+            return None
+        if self._common_true_at < since or common.version != version:
+            now = self._monotonic()
+            if not hooks.current() or not common.current(version, hooks.program):
+                return None
+            self._common_true_at = now
+        found = {}
+        for gpu in gpus:
+            known = self._gpus.get(_key(gpu))
+            if known is None or not known.current(version, hooks.program):
+                return None
+            found[gpu.uuid] = known.edits
+        return KeptEdits(common.edits, found)
 
     def common(self) -> ContainerEdits:
         """See `EditsSource.common`."""
@@ -148,7 +204,7 @@ class DriverEdits:
         """See `EditsSource.gpu`."""
         version = self._version()
         hooks = self._hook_program()
-        key = gpu.uuid, gpu.minor, gpu.pci_bus_id
+        key = _key(gpu)
         known = self._gpus.get(key)
         if known is not None and known.current(version, hooks):
             return known.edits
@@ -199,3 +255,7 @@ class DriverEdits:
 
     def _on_host(self, node: str) -> str:
         return str(self._root.host_dev_root / node.lstrip("/"))
+
+
+def _key(gpu: Gpu) -> tuple[str, int, str | None]:
+    return gpu.uuid, gpu.minor, gpu.pci_bus_id

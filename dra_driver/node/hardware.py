@@ -73,6 +73,9 @@ class NvmlHardware:
     def gpu(self, gpu: Gpu) -> ContainerEdits:
         return self._current().gpu(gpu)
 
+    def kept(self, gpus: Sequence[Gpu], since: float) -> EditsSource | None:
+        return self._edits.kept(gpus, since) if self._edits is not None else None
+
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._edits.warnings if self._edits is not None else ()

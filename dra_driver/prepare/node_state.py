@@ -99,8 +99,20 @@ class NodeState:
             return f"CDI spec {record.cdi_file} was changed"
         return missing_effect(self._preparers, record.steps)
 
-    def establish(self, plan: ClaimPlan) -> ClaimRecord:
+    def render_kept(self, plan: ClaimPlan, since: float) -> bytes | None:
+        """The CDI spec of a plan without steps from what is known to be true; None when it has to be searched for.
+
+        Does not block, so it can be done in the event loop: eight threads that each ask the file system a hundred
+        questions take turns at the interpreter's lock for each of them.
+        """
+        kept = self._edits.kept([device.allocatable.gpu for device in plan.devices], since)
+        return self._render(plan, (), kept) if kept is not None else None
+
+    def establish(self, plan: ClaimPlan, content: bytes | None = None) -> ClaimRecord:
         """Make everything that the plan asks for, over whatever an earlier attempt left.
+
+        Args:
+            content: the CDI spec, from `render_kept`; None makes it here.
 
         Raises:
             DraDriverError: nothing new is left on the node, or what is left stands in the record.
@@ -122,7 +134,8 @@ class NodeState:
             steps = self._take_steps(target) if plan.steps else ()
         name = self.spec_name(ref.uid)
         try:
-            content = self._render(plan, steps)
+            if content is None:
+                content = self._render(plan, steps, self._edits)
             self._specs.write(name, content)
             self._remove_spec(f"{self.spec_prefix}{ref.uid}.yaml")  # NVIDIA's driver: the same names would clash
             return self._complete(target, before, steps, name, hashlib.sha256(content).hexdigest())
@@ -154,15 +167,15 @@ class NodeState:
                 self._clear_after(error, started.ref, ())
             raise
 
-    def _render(self, plan: ClaimPlan, steps: tuple[Step, ...]) -> bytes:
+    def _render(self, plan: ClaimPlan, steps: tuple[Step, ...], source: EditsSource) -> bytes:
         devices = [
             CdiDevice(
                 name=device.cdi_name,
-                edits=self._preparers[device.allocatable.kind].edits(device.allocatable, steps, self._edits),
+                edits=self._preparers[device.allocatable.kind].edits(device.allocatable, steps, source),
             )
             for device in plan.devices
         ]
-        return render(f"{self.vendor}/{CLASS}", devices, self._edits.common())
+        return render(f"{self.vendor}/{CLASS}", devices, source.common())
 
     def _complete(
         self, started: ClaimRecord, before: ClaimRecord | None, steps: tuple[Step, ...], name: str, sha256: str

@@ -8,8 +8,10 @@ itself (`turns`), and fails alone, with an answer that carries the whole cause.
 Why threads, and where not: on a busy two-core machine with ext4, going to a thread and back costs about 0.1 ms, a
 durable record 0.3 to 0.5 ms, and eight of them 2.2 ms in threads against 3.0 ms one after another, during which
 nothing else would run; a slow disk only widens that. Verifying a record without steps takes 0.04 ms (a read from a
-tmpfs and a checksum), less than the way to a thread, so that alone is done in the event loop's thread. All writes of a
-claim share one visit.
+tmpfs and a checksum), less than the way to a thread, so what never waits for a disk is done in the event loop's thread:
+to verify a record without steps, to see that the known edits are still true, to remove names. Threads that make many
+small system calls are no gain: they take turns at the interpreter's lock for each. All writes of a claim share one
+visit.
 """
 
 from __future__ import annotations
@@ -234,6 +236,7 @@ class PrepareService:
 
     async def _prepare_anew(self, ref: ClaimRef, turn: Turn, read: list[ResourceClaim]) -> Prepared:
         self._settle(ref)
+        since = time.monotonic()
         claim = await turn.ask(partial(self._read_claim, ref))
         read.append(claim)
         allocated = read_allocation(ref, claim, driver=self.driver, pool=self.pool)
@@ -241,7 +244,9 @@ class PrepareService:
         plan = await self._in_thread(self._plan, allocated) if allocated.configs else self._plan(allocated)
         await self._enter(turn, allocated)
         try:
-            record = await self._in_thread(self.state.establish, plan, steps=bool(plan.steps) or self._has_steps(ref))
+            stepless = not plan.steps and not self._has_steps(ref)
+            content = self.state.render_kept(plan, since) if stepless else None
+            record = await self._in_thread(self.state.establish, plan, content, steps=not stepless)
         finally:
             self._settle(ref)
         return record.answer
@@ -310,7 +315,10 @@ class PrepareService:
         started = self._monotonic()
         error: DraDriverError | None = None
         try:
-            await self._in_thread(self.state.clear, ref, steps=self._has_steps(ref))
+            if self._has_steps(ref):
+                await self._in_thread(self.state.clear, ref, steps=True)
+            else:
+                self.state.clear(ref)
         except Exception as fault:  # the claim's boundary, as in prepare
             error = failure(ref, fault)
             log.log(

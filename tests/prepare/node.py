@@ -201,6 +201,12 @@ class Edits:
         self.fail: EnvironmentFault | None = None
         self.marker = "1"
         self.warnings: tuple[str, ...] = ()
+        self._asked = 0
+
+    def kept(self, gpus: Sequence[Gpu], since: float) -> Edits | None:
+        """Every other time a search is needed, so that both ways are taken."""
+        self._asked += 1
+        return self if self._asked % 2 and self.fail is None else None
 
     def common(self) -> ContainerEdits:
         return ContainerEdits(env=(f"DRIVER={self.marker}",))
