@@ -3,8 +3,9 @@
 The daemon runs as a process of its own against a real API server, on a stand-in NVML and a fake driver root, so that
 the CDI specs have their real size. This process acts as the kubelet on the daemon's socket.
 
-The floor is what no driver can avoid, measured in the same run with the same client: a bare gRPC echo, one raw GET
-of the claim on a warm connection, and one fsynced record in the daemon's state directory.
+The floor is what no driver can avoid (``benchmarks.floor``): a bare gRPC server that does one raw GET of the claim
+and one fsynced record, called by the same client in the same order and in turn with the daemon. Beside it stands the
+sum of its parts, each measured alone in a hot loop.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from benchmarks.floor import SERVICE, write_record
 from dra_driver.kubelet.pb import dra_v1_pb2 as dra
 from tests.cluster.apiserver import ApiServer
 from tests.gpu_machine import GpuMachine
 
 NODE = "bench-node"
 DRIVER = "gpu.nvidia.com"
-SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 ROUNDS = 200
 GPUS = 8
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -137,68 +138,46 @@ class Plugin:
             assert not answer.claims[claim.uid].error, answer.claims[claim.uid].error
 
 
-async def measure_daemon(socket: Path, claims: list[Any]) -> dict[str, Samples]:
-    samples = {name: Samples() for name in REACH_MS}
-    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-        plugin = Plugin(channel)
+async def measure(plugins: Sequence[Plugin], claims: list[Any]) -> list[dict[str, Samples]]:
+    """All kinds of calls on each plugin, in turn, so that both meet the machine in the same moods."""
+    samples = [{name: Samples() for name in REACH_MS} for _ in plugins]
+    for plugin in plugins:
         for _ in range(20):
-            await plugin.prepare(claims[:1])
-            await plugin.unprepare(claims[:1])
-        for round_number in range(ROUNDS):
-            one = [claims[round_number % len(claims)]]
-            await samples["one claim"].time(lambda one=one: plugin.prepare(one))  # type: ignore[misc]
-            await samples["one claim again"].time(lambda one=one: plugin.prepare(one))  # type: ignore[misc]
-            await samples["unprepare"].time(lambda one=one: plugin.unprepare(one))  # type: ignore[misc]
-        for _ in range(ROUNDS // 4):
-            await samples["eight claims in one call"].time(lambda: plugin.prepare(claims))
+            await plugin.prepare(claims)
             await plugin.unprepare(claims)
-            await samples["eight calls at once"].time(
-                lambda: asyncio.gather(*(plugin.prepare([claim]) for claim in claims))
-            )
+    for round_number in range(ROUNDS):
+        one = [claims[round_number % len(claims)]]
+        for plugin, into in zip(plugins, samples, strict=True):
+            await into["one claim"].time(lambda plugin=plugin, one=one: plugin.prepare(one))  # type: ignore[misc]
+            await into["one claim again"].time(lambda plugin=plugin, one=one: plugin.prepare(one))  # type: ignore[misc]
+            await into["unprepare"].time(lambda plugin=plugin, one=one: plugin.unprepare(one))  # type: ignore[misc]
+    for _ in range(ROUNDS // 4):
+        for plugin, into in zip(plugins, samples, strict=True):
+            await into["eight claims in one call"].time(lambda plugin=plugin: plugin.prepare(claims))  # type: ignore[misc]
+            await plugin.unprepare(claims)
+            await into["eight calls at once"].time(lambda plugin=plugin: at_once(plugin, claims))  # type: ignore[misc]
             await plugin.unprepare(claims)
     return samples
 
 
-async def echo_server(socket: str) -> None:
-    """A gRPC server that answers at once, in a process of its own (``--echo``)."""
-    from dra_driver.kubelet.pb import dra_v1_pb2 as messages
-
-    async def answer(request: Any, context: Any) -> Any:
-        response = messages.NodePrepareResourcesResponse()
-        for claim in request.claims:
-            device = messages.Device(request_names=["gpu"], pool_name=NODE, device_name="gpu-0")
-            device.cdi_device_ids.append("k8s.gpu.nvidia.com/claim=echo")
-            response.claims[claim.uid].devices.append(device)
-        return response
-
-    server = grpc.aio.server()
-    method = grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=messages.NodePrepareResourcesRequest.FromString,
-        response_serializer=messages.NodePrepareResourcesResponse.SerializeToString,
-    )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"NodePrepareResources": method}),))
-    server.add_insecure_port(f"unix:{socket}")
-    await server.start()
-    await server.wait_for_termination()
+async def at_once(plugin: Plugin, claims: list[Any]) -> None:
+    await asyncio.gather(*(plugin.prepare([claim]) for claim in claims))
 
 
-async def measure_echo(directory: Path, claims: list[Any]) -> Samples:
-    socket = directory / "echo.sock"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "benchmarks.prepare", "--echo", str(socket))
-    samples = Samples()
-    try:
-        async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-            await channel.channel_ready()
-            plugin = Plugin(channel)
-            for _ in range(50):
-                await plugin.prepare(claims[:1])
-            for _ in range(ROUNDS):
-                await samples.time(lambda: plugin.prepare(claims[:1]))
-    finally:
-        process.terminate()
-        await process.wait()
-    return samples
+async def measure_both(daemon: Path, bare: Path, claims: list[Any]) -> tuple[list[dict[str, Samples]], Samples]:
+    """The daemon, the bare server, and a bare echo: a claim that the bare server has recorded already."""
+    echo = Samples()
+    async with (
+        grpc.aio.insecure_channel(f"unix:{daemon}") as ours,
+        grpc.aio.insecure_channel(f"unix:{bare}") as theirs,
+    ):
+        await theirs.channel_ready()
+        plugin = Plugin(theirs)
+        results = await measure([Plugin(ours), plugin], claims)
+        await plugin.prepare(claims[:1])
+        for _ in range(ROUNDS):
+            await echo.time(lambda: plugin.prepare(claims[:1]))
+    return results, echo
 
 
 def measure_get(server: ApiServer) -> Samples:
@@ -219,17 +198,10 @@ def measure_get(server: ApiServer) -> Samples:
 
 
 def measure_record(directory: Path) -> Samples:
-    """One record of the usual size: written beside, fsynced, renamed."""
-    data = b"x" * 1200
     samples = Samples()
     for number in range(ROUNDS):
         started = time.perf_counter()
-        temporary, final = directory / f".{number}.tmp", directory / f"{number}.json"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-        os.close(descriptor)
-        temporary.rename(final)
+        write_record(directory, f"record-{number}")
         samples.values.append((time.perf_counter() - started) * 1e3)
     return samples
 
@@ -293,34 +265,44 @@ def run(server: ApiServer, directory: Path, specs: Path) -> None:
     ]  # fmt: skip
     started = time.perf_counter()
     process = subprocess.Popen(command, env=os.environ | machine.env)
+    bare: subprocess.Popen[bytes] | None = None
     try:
         wait_for_slice(server, process)
         to_slice = time.perf_counter() - started
         time.sleep(3)
         idle = resident_mib(process.pid)
-        samples = asyncio.run(measure_daemon(directory / "plugins" / DRIVER / "dra.sock", claims))
+        bare_socket, bare_records = directory / "bare.sock", directory / "bare"
+        bare_records.mkdir()
+        pki = server.pki
+        credentials = [server.url, str(pki.ca), str(pki.certificate("admin")), str(pki.key("admin"))]
+        bare = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.floor", str(bare_socket), str(bare_records), *credentials]
+        )
+        ours = directory / "plugins" / DRIVER / "dra.sock"
+        (samples, floor), echo = asyncio.run(measure_both(ours, bare_socket, claims))
         after = resident_mib(process.pid)
-        echo = asyncio.run(measure_echo(directory, claims))
         get, record = measure_get(server), measure_record(directory)
     finally:
-        process.terminate()
-        process.wait()
-    floor = echo.p50 + get.p50 + record.p50
+        for running in (process, bare):
+            if running is not None:
+                running.terminate()
+                running.wait()
     print("## prepare: p50 (p99) in ms, as the kubelet sees it\n")
-    print("| what | p50 | p99 | reach | Go driver, as shipped / unthrottled |")
-    print("|---|---|---|---|---|")
+    print("| what | p50 | p99 | floor p50 | p50 / floor | reach | Go driver, as shipped / unthrottled |")
+    print("|---|---|---|---|---|---|---|")
     for name, values in samples.items():
-        row = (name, f"{values.p50:.2f}", f"{values.percentile(99):.2f}", f"{REACH_MS[name]:g}", GO_DRIVER_MS[name])
-        print("| " + " | ".join(row) + " |")
-    print(f"\nfloor: echo {echo.p50:.2f} + GET {get.p50:.2f} + record {record.p50:.2f} = {floor:.2f} ms;", end=" ")
-    print(f"one claim / floor = {samples['one claim'].p50 / floor:.2f} (reach 1.3)")
+        least = floor[name].p50
+        row = [name, f"{values.p50:.2f}", f"{values.percentile(99):.2f}", f"{least:.2f}", f"{values.p50 / least:.2f}"]
+        print("| " + " | ".join([*row, f"{REACH_MS[name]:g}", GO_DRIVER_MS[name]]) + " |")
+    hot = echo.p50 + get.p50 + record.p50
+    print(
+        f"\nparts of the floor in hot loops: echo {echo.p50:.2f} + GET {get.p50:.2f} + record {record.p50:.2f}", end=" "
+    )
+    print(f"= {hot:.2f} ms; one claim / sum = {samples['one claim'].p50 / hot:.2f}")
     print(f"resident: {idle:.1f} MiB idle (reach 60), {after:.1f} MiB after the calls; Go driver 60-64")
     print(f"start to slice visible: {to_slice:.2f} s (reach 0.9; Go driver 1.1)")
     print(f"--help: {measure_help().p50:.0f} ms (reach 100)")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--echo"]:
-        asyncio.run(echo_server(sys.argv[2]))
-    else:
-        main()
+    main()
