@@ -174,6 +174,20 @@ def test_drm_module_loaded_later(build: Build) -> None:
     assert [node.path for node in edits.gpu(gpu).device_nodes] == ["/dev/nvidia0", "/dev/dri/card0"]
 
 
+def test_render_node_that_comes_after_the_card(build: Build) -> None:
+    """The module makes its nodes one by one; a look in between must not be kept."""
+    fake = build(drm=False)
+    edits = driver_edits(fake)
+    gpu = gpu_value(fake.gpus[0])
+    drm = fake.sysfs / "bus/pci/devices" / fake.gpus[0].pci_bus_id / "drm"
+    for name, minor in (("card0", 0), ("renderD128", 128)):
+        (drm / name).mkdir(parents=True)
+        fake.add_node(f"/dev/dri/{name}", 226, minor)
+        assert edits.gpu(gpu).device_nodes[-1].path == f"/dev/dri/{name}"
+    (drm / "card0").rmdir()
+    assert [node.path for node in edits.gpu(gpu).device_nodes] == ["/dev/nvidia0", "/dev/dri/renderD128"]
+
+
 def test_swapped_toolkit(build: Build) -> None:
     """Pain 2: the hook program of a spec must exist now, not five minutes ago."""
     fake = build(hook="usr/local/nvidia/toolkit/nvidia-cdi-hook")

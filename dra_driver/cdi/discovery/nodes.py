@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.cdi.discovery.tree import Lstat, Watch, entries, is_there, link_target
+from dra_driver.cdi.discovery.tree import Lstat, Watch, entries, is_there, link_target, subdirectories
 from dra_driver.cdi.spec import DeviceNode
 from dra_driver.inventory.driver_root import DriverRoot
 
@@ -113,9 +113,12 @@ def gpu_nodes(reader: NodeReader, watch: Watch, minor: int, pci_bus_id: str | No
 
 
 def entries_of(watch: Watch, directory: str) -> tuple[str, ...]:
-    """Sorted names in a sysfs directory."""
-    names = watch.add(entries, directory)
-    return names if isinstance(names, tuple) else ()
+    """Sorted names of the directories in a sysfs directory; noticed are new ones, and those that go."""
+    watch.add(subdirectories, directory)
+    names = entries(directory)
+    for name in names:
+        watch.add(is_there, f"{directory}/{name}")
+    return names
 
 
 def _nodes(found: Iterable[DeviceNode]) -> Nodes:
