@@ -125,7 +125,7 @@ class SpecDirectory:
         with self._faults("remove", target):
             try:
                 os.unlink(target)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):  # a file in the directory's place holds no specs
                 return False
             if self._fsync:
                 self._sync_directory()

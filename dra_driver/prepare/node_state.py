@@ -108,11 +108,38 @@ class NodeState:
         kept = self._edits.kept([device.allocatable.gpu for device in plan.devices], since)
         return self._render(plan, (), kept) if kept is not None else None
 
-    def establish(self, plan: ClaimPlan, content: bytes | None = None) -> ClaimRecord:
-        """Make everything that the plan asks for, over whatever an earlier attempt left.
+    def look_ahead(self, since: float) -> None:
+        """Find out whether the known edits are still true, while the claim is being read anyway."""
+        self._edits.kept((), since)
 
-        Args:
-            content: the CDI spec, from `render_kept`; None makes it here.
+    def plain_record(self, plan: ClaimPlan, content: bytes) -> ClaimRecord | None:
+        """The record of a claim without steps of which nothing is there yet; None when it is not as plain as that.
+
+        Such a claim needs no order: its spec and its record are written at the same time, by `write_spec` and
+        `RecordStore.put`. A kill in between leaves either alone, and both are found again: a record counts only with
+        its spec, and a spec without a record has the claim's UID in its name.
+
+        Raises:
+            EnvironmentFault: the disk can't be asked.
+        """
+        if plan.steps or not plan.devices or self._records.find(plan.claim.ref.uid) is not None:
+            return None
+        return ClaimRecord(
+            ref=plan.claim.ref,
+            state="completed",
+            boot_id=self._records.boot_id,
+            devices=recorded(plan, vendor=self.vendor, cls=CLASS),
+            cdi_file=self.spec_name(plan.claim.ref.uid),
+            cdi_sha256=hashlib.sha256(content).hexdigest(),
+        )
+
+    def write_spec(self, uid: str, content: bytes) -> None:
+        """Write the claim's CDI spec. Raises EnvironmentFault."""
+        self._specs.write(self.spec_name(uid), content)
+        self._remove_spec(f"{self.spec_prefix}{uid}.yaml")  # NVIDIA's driver: the same names would clash
+
+    def establish(self, plan: ClaimPlan) -> ClaimRecord:
+        """Make everything that the plan asks for, over whatever an earlier attempt left.
 
         Raises:
             DraDriverError: nothing new is left on the node, or what is left stands in the record.
@@ -134,14 +161,12 @@ class NodeState:
             steps = self._take_steps(target) if plan.steps else ()
         name = self.spec_name(ref.uid)
         try:
-            if content is None:
-                content = self._render(plan, steps, self._edits)
-            self._specs.write(name, content)
-            self._remove_spec(f"{self.spec_prefix}{ref.uid}.yaml")  # NVIDIA's driver: the same names would clash
+            content = self._render(plan, steps, self._edits)
+            self.write_spec(ref.uid, content)
             return self._complete(target, before, steps, name, hashlib.sha256(content).hexdigest())
         except DraDriverError as error:
             if before is None:
-                self._clear_after(error, ref, steps)
+                self.clear_after(error, ref, steps)
             raise
 
     def _kept(self, before: ClaimRecord | None, plan: ClaimPlan) -> tuple[Step, ...] | None:
@@ -164,7 +189,7 @@ class NodeState:
             return apply_all(self._preparers, started.steps)
         except UndoneStep as error:
             if error.undone:
-                self._clear_after(error, started.ref, ())
+                self.clear_after(error, started.ref)
             raise
 
     def _render(self, plan: ClaimPlan, steps: tuple[Step, ...], source: EditsSource) -> bytes:
@@ -194,7 +219,7 @@ class NodeState:
         # The CDI spec was made again just as it was: the record on the disk already says so.
         return record if record == before else self._records.put(record)
 
-    def _clear_after(self, error: DraDriverError, ref: ClaimRef, steps: tuple[Step, ...]) -> None:
+    def clear_after(self, error: DraDriverError, ref: ClaimRef, steps: tuple[Step, ...] = ()) -> None:
         """Remove what a failed attempt made; if that fails too, both are told and the record stays for the next one."""
         try:
             undo_all(self._preparers, steps)

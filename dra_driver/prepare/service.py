@@ -237,6 +237,7 @@ class PrepareService:
     async def _prepare_anew(self, ref: ClaimRef, turn: Turn, read: list[ResourceClaim]) -> Prepared:
         self._settle(ref)
         since = time.monotonic()
+        asyncio.get_running_loop().call_soon(self.state.look_ahead, since)
         claim = await turn.ask(partial(self._read_claim, ref))
         read.append(claim)
         allocated = read_allocation(ref, claim, driver=self.driver, pool=self.pool)
@@ -244,12 +245,27 @@ class PrepareService:
         plan = await self._in_thread(self._plan, allocated) if allocated.configs else self._plan(allocated)
         await self._enter(turn, allocated)
         try:
-            stepless = not plan.steps and not self._has_steps(ref)
-            content = self.state.render_kept(plan, since) if stepless else None
-            record = await self._in_thread(self.state.establish, plan, content, steps=not stepless)
+            record = await self._establish(plan, since)
         finally:
             self._settle(ref)
         return record.answer
+
+    async def _establish(self, plan: ClaimPlan, since: float) -> ClaimRecord:
+        ref = plan.claim.ref
+        steps = bool(plan.steps) or self._has_steps(ref)
+        content = self.state.render_kept(plan, since) if not steps else None
+        record = self.state.plain_record(plan, content) if content is not None else None
+        if content is None or record is None:
+            return await self._in_thread(self.state.establish, plan, steps=steps)
+        recording = asyncio.ensure_future(self._in_thread(self._records.put, record))
+        try:
+            # The disk is busy with the record meanwhile.
+            self.state.write_spec(ref.uid, content)
+            return await recording
+        except DraDriverError as error:
+            await asyncio.gather(recording, return_exceptions=True)  # the first failure is told, both are undone
+            await self._in_thread(self.state.clear_after, error, ref)
+            raise
 
     async def _read_claim(self, ref: ClaimRef) -> ResourceClaim:
         try:

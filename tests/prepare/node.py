@@ -205,7 +205,7 @@ class Edits:
 
     def kept(self, gpus: Sequence[Gpu], since: float) -> Edits | None:
         """Every other time a search is needed, so that both ways are taken."""
-        self._asked += 1
+        self._asked += bool(gpus)
         return self if self._asked % 2 and self.fail is None else None
 
     def common(self) -> ContainerEdits:
