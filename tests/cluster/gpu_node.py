@@ -90,7 +90,11 @@ class GpuNode:
                 volume["hostPath"]["path"] = str(host_paths[volume["name"]])
         (container,) = pod["containers"]
         container["args"] += ["--driver-root=/driver-root", f"--host-driver-root={self.root.path}"]
-        container["args"] += [f"--proc-root={_STATE_IN_CONTAINER}/proc", "--rediscover-seconds=2"]
+        container["args"] += [
+            f"--proc-root={_STATE_IN_CONTAINER}/proc",
+            "--rediscover-seconds=2",
+            "--reconcile-seconds=5",
+        ]
         container["args"] += ["--log-level=debug"]
         _mount(pod, container, self.proc.parent)
         container["env"].append({"name": "NVML_STANDIN_STATE", "value": f"{_STATE_IN_CONTAINER}/nvml/nvml.state"})
@@ -137,7 +141,7 @@ class GpuNode:
 
     def cdi_files(self) -> list[str]:
         """Specs of claims that containerd sees."""
-        return sorted(path.name for path in self.cluster.cdi_dir.iterdir())
+        return sorted(path.name for path in self.cluster.cdi_dir.glob("*.json"))
 
     def cdi_specs(self) -> list[Json]:
         """Contents of those specs, in the order of their names."""

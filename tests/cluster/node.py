@@ -380,6 +380,7 @@ class Cluster:
             "enforceNodeAllocatable": [],
             "podLogsDir": str(self.pod_logs),
             "maxPods": 200,
+            "syncFrequency": "2s",  # also how soon a Pod is tried again whose claim could not be prepared
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},  # tests kill the driver and wait for it
             "clusterDNS": ["10.201.0.10"],  # nobody answers; without it every Pod gets a warning event
         }

@@ -121,7 +121,7 @@ def test_killed_driver_comes_back_with_what_it_knew(gpu_node: GpuNode, start: St
 def test_driver_killed_while_it_prepares(gpu_node: GpuNode, start: Start, moment: str) -> None:
     moments: dict[str, Callable[[], bool]] = {
         "when the claim is there": lambda: bool(gpu_node.claims()),
-        "when the spec is written": lambda: any(gpu_node.cluster.cdi_dir.iterdir()),
+        "when the spec is written": lambda: bool(gpu_node.cdi_files()),
         "when the record is written": lambda: bool(gpu_node.records()),
     }
     reached = moments[moment]

@@ -87,8 +87,6 @@ def test_arguments_and_image_fit_this_version_of_the_daemon(server: ApiServer, p
     assert command == "node"
     assert settings.inventory == ("profile:dgx-h100" if path == manifests.DESCRIBED else "nvml")
     assert {each["image"] for each in manifests.containers(pod)} == {f"dra-driver:{dra_driver.__version__}"}
-    hook = Path(settings.nvidia_cdi_hook)
-    assert str(hook.parent) in pod["initContainers"][0]["args"][0]
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert {settings.kubelet_plugins_dir, settings.kubelet_registry_dir, settings.cdi_dir, settings.sys_root} <= mounted
     assert str(Path(settings.pod_resources_socket).parent) in mounted
