@@ -1,4 +1,4 @@
-"""A whole fake GPU machine: NVML stand-in and driver root that speak of the same GPUs, and the daemon's flags for it."""
+"""A whole fake GPU machine: NVML stand-in and driver root that agree on the GPUs, and the daemon's flags for it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_one_process_turns_to_another_machine(
     standin: Standin, tmp_path: Path, open_nvml: Callable[[Standin], None]
 ) -> None:
     old = handle(0)
-    assert pynvml.nvmlDeviceGetName(old) == "NVIDIA A100-SXM4-80GB"
+    assert pynvml.nvmlDeviceGetName(old) == "NVIDIA A100-SXM4-40GB"
     pynvml.nvmlShutdown()
     other = Standin.create(tmp_path / "other", "l4", count=1)
     open_nvml(other)
