@@ -78,6 +78,10 @@ class NodeConfiguration:
         choices=("two", "one"),
     )
     http_address: str = _option("address of /metrics, /healthz and /readyz (host:port); empty to serve none", ":8080")
+    grpc_health_address: str = _option(
+        "address of the gRPC health protocol (host:port), with the services liveness and readiness; empty for none",
+        "",
+    )
     log_format: str = _option("log lines as 'text' or 'json'", "text", choices=("text", "json"))
     log_level: str = _option("least severe level that is logged", "info", choices=("debug", "info", "warning", "error"))
     rediscover_seconds: float = _option("seconds between two looks at the hardware", 30.0)
@@ -156,7 +160,7 @@ def load(flags: argparse.Namespace, environment: Mapping[str, str]) -> NodeConfi
                 hint=f"give {flag_name(option)} or set {' or '.join(reversed(environment_names(option)))}",
             )
     configuration = NodeConfiguration(**values)
-    _check(configuration)
+    check(configuration)
     return configuration
 
 
@@ -217,13 +221,18 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise InputError(f"can't read the configuration file: {reason}", source=source) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
         raise InputError(
-            f"is not YAML: {getattr(error, 'problem', None) or error}",
+            f"is not YAML: {error.problem}",
             source=source,
             line=mark.line + 1 if mark else None,
             column=mark.column + 1 if mark else None,
+        ) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError(
+            f"is not YAML: character {chr(error.character)!r} is not allowed", source=source, line=line
         ) from None
     if not isinstance(node, yaml.MappingNode):
         raise InputError("expected a mapping of options", source=source, line=1)
@@ -239,7 +248,19 @@ def _read_file(path: Path) -> dict[str, Any]:
         if key in seen:
             raise InputError("is set twice", source=source, line=line, path=key)
         seen.add(key)
-        value = constructor.construct_object(value_node, deep=True)
+        # Every option is a plain value, so nothing is built from tags, anchors and nested values.
+        if not isinstance(value_node, yaml.ScalarNode):
+            raise InputError("expected a plain value, not a list or a mapping", source=source, line=line, path=key)
+        try:
+            value = constructor.construct_object(value_node)
+        except (yaml.YAMLError, ValueError):
+            raise InputError(
+                f"{value_node.value!r} is not a value of YAML type {value_node.tag.removeprefix(_YAML_TAG)}",
+                source=source,
+                line=line,
+                path=key,
+                hint="put text in quotes",
+            ) from None
         if key in FILE_KIND:
             if value != FILE_KIND[key]:
                 raise InputError(f"{value!r} is not {FILE_KIND[key]}", source=source, line=line, path=key)
@@ -264,11 +285,36 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
+_YAML_TAG = "tag:yaml.org,2002:"
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_PATHS = (
+    "driver_root",
+    "host_driver_root",
+    "dev_root",
+    "host_dev_root",
+    "nvidia_cdi_hook",
+    "bundled_cdi_hook",
+    "sys_root",
+    "proc_root",
+    "cdi_dir",
+    "kubelet_plugins_dir",
+    "kubelet_registry_dir",
+    "pod_resources_socket",
+)
+_NEVER_EMPTY = ("sys_root", "proc_root", "cdi_dir", "kubelet_plugins_dir", "kubelet_registry_dir")
+_OF_A_DRIVER_ROOT = ("host_driver_root", "dev_root", "host_dev_root")
 
 
-def _check(configuration: NodeConfiguration) -> None:
-    """Rules that concern values rather than types."""
+def check(configuration: NodeConfiguration) -> None:
+    """Rules that concern values rather than types.
+
+    Raises:
+        InputError: the first broken rule, with the option's key.
+    """
+    keys = {option.name: file_key(option) for option in options()}
+    for name, key in keys.items():
+        if "\0" in str(getattr(configuration, name)):
+            raise InputError("has a NUL character", path=key)
     if len(configuration.node_name) > 253 or not _NODE_NAME.fullmatch(configuration.node_name):
         raise InputError(
             f"{configuration.node_name!r} is not a node name (lower-case letters, digits, '-' and '.', at most 253)",
@@ -280,17 +326,30 @@ def _check(configuration: NodeConfiguration) -> None:
             path="inventory",
             hint="dra-driver profiles lists the names",
         )
-    if configuration.http_address:
-        parse_address(configuration.http_address)
-    for name in ("driver_root", "dev_root", "cdi_dir", "kubelet_plugins_dir", "kubelet_registry_dir", "sys_root"):
+    for name in ("http_address", "grpc_health_address"):
+        address = getattr(configuration, name)
+        if address:
+            parse_address(address, path=keys[name])
+    for name in _PATHS:
         value = getattr(configuration, name)
-        if value and not value.startswith("/"):
-            raise InputError(f"{value!r} is not an absolute path", path=name)
+        if not (value.startswith("/") or (not value and name not in _NEVER_EMPTY)):
+            raise InputError(f"{value!r} is not an absolute path", path=keys[name])
+    for name in _OF_A_DRIVER_ROOT:
+        if getattr(configuration, name) and not configuration.driver_root:
+            raise InputError(
+                "is set, but the driver root that it belongs to is searched for",
+                path=keys[name],
+                hint=f"set {keys['driver_root']} too",
+            )
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``:port`` (all interfaces), ``[::1]:port`` for IPv6."""
+def parse_address(address: str, *, path: str = "httpAddress") -> tuple[str, int]:
+    """``host:port`` or ``:port`` (all interfaces), ``[::1]:port`` for IPv6.
+
+    Raises:
+        InputError: it is not; names the option ``path``.
+    """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
-        raise InputError(f"{address!r} is not host:port", path="httpAddress")
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
+        raise InputError(f"{address!r} is not host:port", path=path)
     return host.strip("[]"), int(port)

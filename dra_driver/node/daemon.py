@@ -14,6 +14,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from dra_driver import __version__
 from dra_driver.devices.allocatable import AllocatableDevices
@@ -28,6 +29,9 @@ from dra_driver.node.gpu_driver import GpuDriver
 from dra_driver.node.hardware import hardware
 from dra_driver.node.http import HttpServer
 from dra_driver.node.metrics import PRESENT, Metrics
+
+if TYPE_CHECKING:
+    from dra_driver.kubelet.grpc_health import GrpcHealthServer
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +86,14 @@ class Daemon:
             "dra-driver %s on node %s, inventory %s", __version__, configuration.node_name, configuration.inventory
         )
         http: HttpServer | None = None
+        health: GrpcHealthServer | None = None
         work = [asyncio.create_task(self.discovery.run(), name="discovery")]
         try:
             if configuration.http_address:
                 host, port = parse_address(configuration.http_address)
                 http = HttpServer(host, port, registry=self.metrics.registry, ready=self.unmet)
                 log.info("metrics and probes on port %d", await http.start())
+            health = await self._serve_health()
             work += [asyncio.create_task(self._events.run(), name="events")]
             for driver in self.drivers:
                 await driver.start()
@@ -102,8 +108,9 @@ class Daemon:
             self._inventory.close()
             if configuration.uninstall:
                 await self._uninstall()
-            if http is not None:
-                await http.stop()
+            for probed in (http, health):
+                if probed is not None:
+                    await probed.stop()
             await self._client.close()
 
     def unmet(self) -> Mapping[str, str]:
@@ -115,6 +122,26 @@ class Daemon:
         for driver in self.drivers:
             unmet |= driver.unmet()
         return unmet
+
+    async def _serve_health(self) -> GrpcHealthServer | None:
+        """gRPC health when it is configured: the same words as ``/healthz`` and ``/readyz``."""
+        if not self.configuration.grpc_health_address:
+            return None
+        from dra_driver.kubelet.grpc_health import GrpcHealthServer
+
+        async def alive() -> str | None:
+            return None  # who answers is alive: the answer comes from the event loop
+
+        async def ready() -> str | None:
+            return "; ".join(f"{name}: {reason}" for name, reason in self.unmet().items()) or None
+
+        host, port = parse_address(self.configuration.grpc_health_address, path="grpcHealthAddress")
+        checks = {"": alive, "liveness": alive, "readiness": ready}
+        bracketed = host if host and ":" not in host else f"[{host or '::'}]"
+        health = GrpcHealthServer(f"{bracketed}:{port}", checks)
+        await health.start()
+        log.info("gRPC health on port %d", health.port)
+        return health
 
     async def _settle(self, work: list[asyncio.Task[None]]) -> None:
         """What was built at the start stays for good: it is taken out of garbage collection, which shortens pauses."""

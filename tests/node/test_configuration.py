@@ -63,6 +63,23 @@ def test_boolean_flag(text: str, value: bool) -> None:
         pytest.param("- a\n", "node.yaml:1: expected a mapping of options", id="list"),
         pytest.param("", "node.yaml:1: expected a mapping of options", id="empty"),
         pytest.param("a: [1\n", "node.yaml:2:1: is not YAML", id="broken"),
+        pytest.param(
+            "a: 1\n\x01\n", "node.yaml:2: is not YAML: character '\\x01' is not allowed", id="control-character"
+        ),
+        pytest.param(
+            "cdiDir: !!python/object:os.system x\n",
+            "node.yaml:1: cdiDir: 'x' is not a value of YAML type python/object:os.system",
+            id="foreign-type",
+        ),
+        pytest.param("cdiDir: !!int x\n", "node.yaml:1: cdiDir: 'x' is not a value of YAML type int", id="tag-lies"),
+        pytest.param(
+            "nodeName: 2026-99-99\n",
+            "node.yaml:1: nodeName: '2026-99-99' is not a value of YAML type timestamp (put text in quotes)",
+            id="no-such-day",
+        ),
+        pytest.param("cdiDir: &a [*a]\n", "node.yaml:1: cdiDir: expected a plain value, not a list", id="recursive"),
+        pytest.param("cdiDir: {a: b}\n", "node.yaml:1: cdiDir: expected a plain value, not a list or a", id="mapping"),
+        pytest.param("rediscoverSeconds: .nan\n", "node.yaml:1: rediscoverSeconds: nan is not between", id="nan"),
         pytest.param("kind: Other\n", "node.yaml:1: kind: 'Other' is not NodeConfiguration", id="kind"),
     ],
 )
@@ -92,7 +109,35 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
         pytest.param(["--node-name", "Big"], "nodeName: 'Big' is not a node name", id="name"),
         pytest.param(["--node-name", "n", "--inventory", "dgx"], "inventory: 'dgx' is neither", id="inventory"),
         pytest.param(["--node-name", "n", "--http-address", "x"], "httpAddress: 'x' is not host:port", id="address"),
-        pytest.param(["--node-name", "n", "--cdi-dir", "cdi"], "cdi_dir: 'cdi' is not an absolute path", id="relative"),
+        pytest.param(["--node-name", "n", "--cdi-dir", "cdi"], "cdiDir: 'cdi' is not an absolute path", id="relative"),
+        pytest.param(["--node-name", "n", "--cdi-dir", ""], "cdiDir: '' is not an absolute path", id="no-folder"),
+        pytest.param(
+            ["--node-name", "n", "--pod-resources-socket", "kubelet.sock"],
+            "podResourcesSocket: 'kubelet.sock' is not an absolute path",
+            id="relative-socket",
+        ),
+        pytest.param(["--node-name", "n", "--proc-root", "proc"], "procRoot: 'proc' is not an", id="relative-proc"),
+        pytest.param(["--node-name", "n", "--cdi-dir", "/a\0"], "cdiDir: has a NUL character", id="nul"),
+        pytest.param(
+            ["--node-name", "n", "--grpc-health-address", "51515"],
+            "grpcHealthAddress: '51515' is not host:port",
+            id="health-address",
+        ),
+        pytest.param(
+            ["--node-name", "n", "--http-address", ":\u0661"], "httpAddress: ':\u0661' is not host:port", id="digits"
+        ),
+        *(
+            pytest.param(
+                ["--node-name", "n", flag, "/host"],
+                f"{key}: is set, but the driver root that it belongs to is searched for (set driverRoot too)",
+                id=f"{key}-alone",
+            )
+            for flag, key in (
+                ("--host-driver-root", "hostDriverRoot"),
+                ("--dev-root", "devRoot"),
+                ("--host-dev-root", "hostDevRoot"),
+            )
+        ),
         pytest.param(
             ["--node-name", "n", "--rediscover-seconds", "soon"],
             "flag --rediscover-seconds: 'soon' is not a number of seconds",

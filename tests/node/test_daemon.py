@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ import pytest
 from dra_driver.devices.gpu import DRIVER
 from dra_driver.errors import DraDriverError, EnvironmentFault, InputError
 from dra_driver.kube.standin import ApiServerStandIn
+from dra_driver.kubelet.pb.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
 from dra_driver.kubelet.standin import KubeletStandIn
+from dra_driver.kubelet.wire import new_channel
 from dra_driver.model.prepared import ClaimRef, PreparedDevice
 from dra_driver.node.configuration import NodeConfiguration
 from dra_driver.node.daemon import Daemon
@@ -397,6 +400,46 @@ async def test_metrics_of_a_node(node: Node) -> None:
     assert value("dra_driver_claims_total", {**labels, "operation": "prepare", "outcome": "ok"}) == 1.0
     assert value("dra_driver_claims_total", {**labels, "operation": "prepare", "outcome": "recorded"}) == 1.0
     assert node.daemon.unmet() == {}
+
+
+async def test_grpc_health_tells_of_life_and_readiness(
+    api: ApiServerStandIn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{unused_port()}"
+    async with (
+        running(api, folder, None, inventory="profile:l4", grpc_health_address=address) as node,
+        new_channel(address) as channel,
+    ):
+        ask = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=HealthCheckRequest.SerializeToString,
+            response_deserializer=HealthCheckResponse.FromString,
+        )
+
+        async def statuses() -> list[int]:
+            return [(await ask(HealthCheckRequest(service=name))).status for name in ("", "liveness", "readiness")]
+
+        serving, not_serving = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
+        await node.until(lambda: not node.daemon.unmet())
+        assert await statuses() == [serving, serving, serving]
+        monkeypatch.setattr(node.daemon.discovery, "unmet", lambda: "NVML does not answer")
+        assert await statuses() == [serving, serving, not_serving]
+
+
+async def test_grpc_health_that_can_not_be_served_ends_the_start(api: ApiServerStandIn, folder: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = "127.0.0.1:{1}".format(*other.getsockname())
+        daemon = Daemon(configure(folder, api.url, None, inventory="profile:l4", grpc_health_address=address))
+        with pytest.raises(EnvironmentFault, match=address):
+            await daemon.run(asyncio.Event())
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(
