@@ -45,10 +45,19 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "msg": record.getMessage(),
         }
-        line |= {key: value for key, value in _fields(record).items() if key not in line}
+        line |= {key: _as_json(value) for key, value in _fields(record).items() if key not in line}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _as_json(value: Any) -> Any:
+    """The value, or its text when JSON has no word for it (objects, infinity, not a number)."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
 
 
 def _quoted(value: Any) -> str:
