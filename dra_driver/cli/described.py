@@ -23,13 +23,17 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def configuration(options: argparse.Namespace) -> NodeConfiguration:
-    """The node configuration that these options stand for."""
+    """The node configuration that these options stand for.
+
+    Raises:
+        InputError: an option has an impossible value.
+    """
     import socket
 
-    from dra_driver.node.configuration import NodeConfiguration
+    from dra_driver.node.configuration import NodeConfiguration, check
 
     name = options.node_name or (DEFAULT_DESCRIBED_NODE if options.profile else socket.gethostname().lower())
-    return NodeConfiguration(
+    stands_for = NodeConfiguration(
         node_name=name,
         inventory=f"profile:{options.profile}" if options.profile else "nvml",
         driver_root=options.driver_root,
@@ -37,3 +41,5 @@ def configuration(options: argparse.Namespace) -> NodeConfiguration:
         nvidia_cdi_hook=getattr(options, "nvidia_cdi_hook", ""),
         bundled_cdi_hook="",
     )
+    check(stands_for)
+    return stands_for
