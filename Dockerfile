@@ -38,6 +38,9 @@ FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="dra-driver" \
       org.opencontainers.image.description="NVIDIA GPUs for Kubernetes' Dynamic Resource Allocation" \
       org.opencontainers.image.licenses="Apache-2.0"
+# The base image's own pip is of no use here.
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.11/site-packages/pip* \
+      /usr/local/lib/python3.11/site-packages/setuptools* /usr/local/lib/python3.11/site-packages/wheel*
 # The daemon copies the hook to the host, where the runtime runs it.
 COPY --from=hook /out/nvidia-cdi-hook /usr/bin/nvidia-cdi-hook
 COPY --from=build /opt/dra-driver /opt/dra-driver

@@ -20,4 +20,4 @@ def gpu_node(cluster: Cluster) -> Iterator[GpuNode]:
     except Unavailable as reason:
         skip_or_fail(reason)
     yield node
-    node.standin.close()
+    node.close()

@@ -32,11 +32,17 @@ class GpuNode:
         cluster: the real node.
         standin: the GPUs as NVML tells them.
         root: the driver's files and device nodes, as the host sees them.
-        proc: a procfs of the daemon's own with nothing but the boot id, so that a reboot can be played.
+        proc: a procfs of the daemon's own with the NVIDIA driver's files and the boot id, so that a reboot can be
+        played.
+
+    Args:
+        present: False for a node that knows nothing of GPUs: `deploy` then changes only where the kubelet's root, the
+            CDI directory and the host's files are.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, present: bool = True) -> None:
         self.cluster = cluster
+        self._present = present
         directory = cluster.directory / "hardware"
         self.standin = Standin.create(directory / "nvml", PROFILE, node_name=cluster.node_name)
         for gpu in self.standin.machine.gpus:
@@ -63,7 +69,7 @@ class GpuNode:
         # On a host of systemd every mount is shared; here it may not be, and mount propagation asks for it.
         for flags in (["--bind", str(self.root.path)], ["--make-shared"]):
             subprocess.run(["mount", *flags, str(self.root.path)], check=True)
-        self.proc = directory / "proc"
+        self.proc = self.standin.proc
         self.new_boot_id("11111111-1111-4111-8111-111111111111")
 
     def new_boot_id(self, boot_id: str) -> None:
@@ -71,6 +77,27 @@ class GpuNode:
         path = self.proc / "sys/kernel/random/boot_id"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{boot_id}\n")
+
+    def upgrade_driver(self, version: str) -> None:
+        """Replace libraries and kernel module, as a package manager and a module reload do."""
+        self.root.remove_driver_files()
+        self.root.driver_version = version
+        self.root.add_driver_files(self.standin.library)
+        self.standin.set_driver(version)
+
+    def take_out(self, minor: int) -> None:
+        """Pull a GPU out of the running machine."""
+        self._on_the_bus(minor).unlink()
+        self.standin.detach(minor)
+
+    def put_back(self, minor: int) -> None:
+        """Plug it in again."""
+        gpu = self.root.gpus[minor]
+        self._on_the_bus(minor).symlink_to(f"../../../devices/{gpu.root_port}/{gpu.pci_bus_id}")
+        self.standin.attach(minor)
+
+    def _on_the_bus(self, minor: int) -> Path:
+        return self.root.sysfs / "bus/pci/devices" / self.root.gpus[minor].pci_bus_id
 
     # --- the DaemonSet
 
@@ -84,10 +111,14 @@ class GpuNode:
         text = json.dumps(document).replace("/var/lib/kubelet", str(self.cluster.kubelet_root))
         patched: Json = json.loads(text)
         pod = patched["spec"]["template"]["spec"]
-        host_paths = {"cdi": self.cluster.cdi_dir, "driver-root": self.root.path, "sys": self.root.sysfs}
+        host_paths = {"cdi": self.cluster.cdi_dir, "driver-root": self.root.path}
+        if self._present:
+            host_paths["sys"] = self.root.sysfs
         for volume in pod["volumes"]:
             if volume["name"] in host_paths:
                 volume["hostPath"]["path"] = str(host_paths[volume["name"]])
+        if not self._present:
+            return patched
         (container,) = pod["containers"]
         container["args"] += ["--driver-root=/driver-root", f"--host-driver-root={self.root.path}"]
         container["args"] += [
@@ -96,8 +127,9 @@ class GpuNode:
             "--reconcile-seconds=5",
         ]
         container["args"] += ["--log-level=debug"]
-        _mount(pod, container, self.proc.parent)
-        container["env"].append({"name": "NVML_STANDIN_STATE", "value": f"{_STATE_IN_CONTAINER}/nvml/nvml.state"})
+        _mount(pod, container, self.standin.directory)
+        state = f"{_STATE_IN_CONTAINER}/{self.standin.state_file.name}"
+        container["env"].append({"name": "NVML_STANDIN_STATE", "value": state})
         return patched
 
     def deploy(self, kustomization: Path = manifests.DEPLOY) -> None:
@@ -105,6 +137,10 @@ class GpuNode:
         self.cluster.import_image(image.archive())
         self.cluster.apply(self.objects(kustomization))
         self.wait_ready()
+
+    def close(self) -> None:
+        """Let go of the hardware; the cluster removes the rest."""
+        self.standin.close()
 
     def wait_ready(self) -> Json:
         """Wait for exactly one Pod of the DaemonSet, ready, and for the slices; returns the Pod."""

@@ -22,6 +22,8 @@ from tests.cluster.availability import Unavailable, require_programs, require_ro
 
 _REPOSITORY = Path(__file__).parents[2]
 _CERTIFICATES = Path("/etc/ssl/certs")
+_MOST_IMAGES = 40
+"""Every edit leaves two images of changed last steps in buildah's storage; above this number all steps' images go."""
 NAME = f"dra-driver:{dra_driver.__version__}"
 """As the DaemonSet names it."""
 
@@ -44,8 +46,11 @@ def archive(name: str = NAME) -> Path:
     def build(directory: Path) -> None:
         for base in _bases(dockerfile):
             _make_base(base)
-        _buildah("build-using-dockerfile", "--pull-never", "--layers", *_settings(), "--tag", "dra-driver-image", ".")
-        _buildah("push", "dra-driver-image", f"docker-archive:{directory}/image.tar:docker.io/library/{name}")
+        full = f"docker.io/library/{name}"
+        _buildah("build-using-dockerfile", "--pull-never", "--layers", *_settings(), "--tag", full, ".")
+        _buildah("push", full, f"docker-archive:{directory}/image.tar:{full}")
+        if len(_buildah("images", "--quiet").splitlines()) > _MOST_IMAGES:
+            _buildah("rmi", "--prune", "--force")
         for older in cache.root().glob("image-*"):
             if older.is_dir() and older != directory:
                 shutil.rmtree(older)

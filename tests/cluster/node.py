@@ -68,6 +68,7 @@ class Cluster:
         self.pod_resources_socket = self.kubelet_root / "pod-resources" / "kubelet.sock"
         self.cdi_dir = self.directory / "cdi"
         self.pod_logs = self.directory / "podlogs"
+        self._imported: set[Path] = set()
         self._port = Port()
         self._network = Network(self.directory, base_directory() / "ports")
         self.api = ApiServer(
@@ -199,8 +200,10 @@ class Cluster:
     # --- images and containers
 
     def import_image(self, archive: Path) -> None:
-        """Give an OCI or docker archive to containerd, under the names written in it."""
-        self.ctr("images", "import", str(archive))
+        """Give an OCI or docker archive to containerd, under the names written in it; once per archive."""
+        if archive not in self._imported:
+            self.ctr("images", "import", str(archive))
+            self._imported.add(archive)
 
     def ctr(self, *arguments: str) -> str:
         """Run containerd's own client in the kubelet's namespace; returns its standard output."""

@@ -289,6 +289,33 @@ def test_bad_configuration_of_one_claim_is_told_on_its_pod_and_hurts_nobody_else
         gpu_node.cluster.kubectl("delete", "resourceclaimtemplate", "misconfigured")
 
 
+def test_gpu_that_is_taken_out_is_not_offered_until_it_is_back(gpu_node: GpuNode, start: Start) -> None:
+    all_devices = gpu_node.devices()
+
+    gpu_node.take_out(7)
+    gpu_node.cluster.wait("gpu-7 to be gone", lambda: "gpu-7" not in gpu_node.devices())
+    assert gpu_node.devices() == {name: device for name, device in all_devices.items() if name != "gpu-7"}
+    start("without-gpu-7")
+
+    gpu_node.put_back(7)
+    gpu_node.cluster.wait("gpu-7 to be back", lambda: gpu_node.devices() == all_devices)
+
+
+def test_driver_upgrade_reaches_slices_and_new_containers_without_a_restart(gpu_node: GpuNode, start: Start) -> None:
+    start("before-upgrade")
+    pid = gpu_node.pid()
+
+    gpu_node.upgrade_driver("585.10.02")
+
+    def published() -> set[str]:
+        return {device["attributes"]["driverVersion"]["version"] for device in gpu_node.devices().values()}
+
+    gpu_node.cluster.wait("the new version in the slices", lambda: published() == {"585.10.2"})
+    start("after-upgrade")  # its mounts are checked to be those of the new version
+    assert gpu_node.pid() == pid
+    gpu_node.cluster.delete_pod("before-upgrade")
+
+
 def test_hook_on_the_host_is_the_one_of_the_image_and_runs_there(gpu_node: GpuNode) -> None:
     hook = gpu_node.cluster.plugins_dir / DRIVER / "nvidia-cdi-hook"
 
