@@ -235,12 +235,11 @@ NEEDED = [
     "get pods",
     "create events",
     "patch events",
-    *(
-        f"{verb} resourceslices.resource.k8s.io"
-        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
-    ),
+    *(f"{verb} resourceslices.resource.k8s.io" for verb in ("list", "watch", "create", "update", "delete")),
 ]
 REFUSED = [
+    "get resourceslices.resource.k8s.io",
+    "patch resourceslices.resource.k8s.io",
     "list resourceclaims.resource.k8s.io",
     "update resourceclaims.resource.k8s.io",
     "update resourceclaims.resource.k8s.io --subresource=status",
