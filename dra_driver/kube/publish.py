@@ -18,7 +18,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dra_driver.errors import EnvironmentFault, InputError
 from dra_driver.kube.backoff import Backoff
@@ -31,26 +31,17 @@ from dra_driver.kube.reflector import Reflector
 from dra_driver.kube.resources import RESOURCE_SLICES
 from dra_driver.kube.rivalry import Competitor, Rivalry
 from dra_driver.kube.slice_check import check_slices, explain_refusal
+from dra_driver.kube.slice_content import SliceContent
 from dra_driver.kube.slice_places import arrange, places_of
 from dra_driver.kube.slice_plan import Plan, Pool, plan
 from dra_driver.kube.store import Change, uid_of, version_of
 from dra_driver.model import codec
-from dra_driver.model.resource import CounterSet, Device, ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dra_driver.model.resource import ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
 
 _LOG = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 Content = dict[str, Any]
-
-
-class SliceContent(Protocol):
-    """One slice as the caller wants it; ``ResourceSliceSpec`` has this shape (its driver, pool and node are ours)."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]: ...
-
-    @property
-    def shared_counters(self) -> tuple[CounterSet, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

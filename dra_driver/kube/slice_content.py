@@ -1,4 +1,4 @@
-"""When two ResourceSlice contents mean the same, and what a server dropped from one, by field path.
+"""What a slice holds, when two ResourceSlice contents mean the same, and what a server dropped from one, by field path.
 
 Works on the JSON of ``spec``. The server's own notion of "unchanged" is followed: quantities compare by value, absent
 equals empty, device order matters, and a taint's ``timeAdded`` is equal when one side leaves it out (the server fills
@@ -10,12 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from dra_driver.errors import InputError
 from dra_driver.model.quantity import Quantity
+from dra_driver.model.resource import CounterSet, Device
 
 Json = Mapping[str, Any]
+
+
+class SliceContent(Protocol):
+    """One slice as the caller wants it; ``ResourceSliceSpec`` has this shape (its driver, pool and node are ours)."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What is offered, in order of preference."""
+
+    @property
+    def shared_counters(self) -> tuple[CounterSet, ...]:
+        """What the devices of the pool draw from."""
+
 
 # Fields that a server drops silently (or refuses) while their feature gate is off. Source: k8s.io/kubernetes,
 # pkg/registry/resource/resourceslice/strategy.go.

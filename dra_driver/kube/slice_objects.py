@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from dra_driver.kube.slice_check import check_slices
+from dra_driver.kube.slice_content import SliceContent
 from dra_driver.kube.slice_plan import Pool, generate_name
 from dra_driver.model import codec
-from dra_driver.model.resource import CounterSet, Device, ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
-
-
-class SliceContent(Protocol):
-    """One slice as the caller wants it."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]: ...
-
-    @property
-    def shared_counters(self) -> tuple[CounterSet, ...]: ...
+from dra_driver.model.resource import ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
 
 
 def slice_objects(contents: Sequence[SliceContent], driver: str, node: str) -> list[dict[str, Any]]:
