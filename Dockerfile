@@ -30,6 +30,7 @@ RUN awk '/^setuptools==/ {on = 1} on {print} on && !/\\$/ {exit}' requirements-d
     /opt/build/bin/pip install --disable-pip-version-check --no-cache-dir --no-deps --require-hashes -r backend.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY dra_driver dra_driver
+COPY examples examples
 RUN /opt/build/bin/pip wheel --disable-pip-version-check --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . && \
     /opt/build/bin/pip --python /opt/dra-driver/bin/python install --disable-pip-version-check --no-cache-dir \
       --no-deps --no-index dist/*.whl
