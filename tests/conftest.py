@@ -1,4 +1,4 @@
-"""Session fixtures that several areas share: a real API server, and a real one-node cluster.
+"""Session fixtures that several areas share (a real API server, a real one-node cluster), and hypothesis' patience.
 
 Both are started on first use and once per test process; each test process has its own directory and ports. A machine
 that can't run them skips the tests that ask for them, with the reason; with the environment variable CI set that is a
@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.availability import Unavailable, skip_or_fail
 from tests.cluster.node import Cluster
+
+# A slow or busy machine is no failure: nothing is judged by time.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

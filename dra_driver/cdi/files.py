@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,13 +51,32 @@ class SpecDirectory:
         """Make the directory when it is missing and remove stale temporary files; returns the names removed.
 
         Raises:
-            EnvironmentFault: it can't be made, or is not a directory.
+            EnvironmentFault: it can't be made or written to, or is not a directory.
         """
         with self._faults("create", self.path):
             self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
         return self.sweep()
 
     def write(self, name: str, data: bytes) -> None:
+    def check(self) -> None:
+        """Ask the kernel whether a file could be written; cheap, changes nothing. A missing directory is no fault,
+        since it would be made.
+
+        Raises:
+            EnvironmentFault: not a directory, no permission, or a read-only file system.
+        """
+        with self._faults("write", self.path):
+            try:
+                mode = os.stat(self.path).st_mode
+            except FileNotFoundError:
+                return
+            if not stat.S_ISDIR(mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if os.statvfs(self.path).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
         """Put ``data`` under ``name``, replacing what was there; a reader sees the old content or the new, never a
         part.
 

@@ -156,15 +156,18 @@ class Daemon:
         stopped = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({stopped, *work}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        for task in done - {stopped}:
-            log.error("%s ended, so the daemon ends too", task.get_name())
+        ended = done - {stopped}
+        for task in ended:
+            log.error("%s ended, so the daemon ends too: %s", task.get_name(), task.exception() or "without an error")
+        for task in ended:
             task.result()
 
     @staticmethod
     async def _end(work: list[asyncio.Task[None]]) -> None:
-        for task in work:
+        running = [task for task in work if not task.done()]  # the others are told by `_until`
+        for task in running:
             task.cancel()
-        for result in await asyncio.gather(*work, return_exceptions=True):
+        for result in await asyncio.gather(*running, return_exceptions=True):
             if isinstance(result, Exception):
                 log.error("while stopping: %s", result, exc_info=result)
 

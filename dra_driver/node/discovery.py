@@ -119,8 +119,9 @@ class Discovery:
                 log.warning("%s: %s: %s%s", problem.subject, problem.what, problem.cause, hint)
         old = {gpu.uuid: gpu for gpu in before.gpus} if before is not None else {}
         new = {gpu.uuid: gpu for gpu in machine.gpus}
-        for uuid in new.keys() - old.keys():
-            gpu = new[uuid]
-            log.info("found gpu-%d: %s", gpu.minor, gpu.name, extra={"fields": {"uuid": uuid, "pci": gpu.pci_bus_id}})
-        for uuid in old.keys() - new.keys():
-            log.warning("gpu-%d is gone", old[uuid].minor, extra={"fields": {"uuid": uuid}})
+        for gpu in sorted((new[uuid] for uuid in new.keys() - old.keys()), key=lambda gpu: gpu.minor):
+            log.info(
+                "found gpu-%d: %s", gpu.minor, gpu.name, extra={"fields": {"uuid": gpu.uuid, "pci": gpu.pci_bus_id}}
+            )
+        for gpu in sorted((old[uuid] for uuid in old.keys() - new.keys()), key=lambda gpu: gpu.minor):
+            log.warning("gpu-%d is gone", gpu.minor, extra={"fields": {"uuid": gpu.uuid}})

@@ -168,11 +168,22 @@ class GpuDriver:
         await self.service.start()
 
     async def run(self) -> None:
-        """Serve the kubelet, publish and reconcile until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._serve())
-            tasks.create_task(self.publisher.run())
-            tasks.create_task(self._reconcile())
+        """Serve the kubelet, publish and reconcile until cancelled.
+
+        Raises:
+            DraDriverError: what can't go on without an operator, such as a plugin folder that can't be written to.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._serve())
+                tasks.create_task(self.publisher.run())
+                tasks.create_task(self._reconcile())
+        except BaseExceptionGroup as group:
+            # Of several, the first is the cause. A bug stays a group, with its traceback.
+            expected, bugs = group.split(DraDriverError)
+            if expected is None or bugs is not None:
+                raise
+            raise _leaf(expected) from None
 
     async def stop(self) -> None:
         """Leave the kubelet's sight, let running calls finish."""
@@ -199,7 +210,12 @@ class GpuDriver:
             )
         state = self.publisher.state
         if state.last_success is None:
-            unmet[f"{DRIVER} slices"] = str(state.last_error or "the ResourceSlices have not been published yet")
+            error = state.last_error or self.publisher.watch_error
+            unmet[f"{DRIVER} slices"] = str(error or "the ResourceSlices have not been published yet")
+        try:
+            self._specs.check()
+        except DraDriverError as fault:
+            unmet["CDI folder"] = str(fault)
         return unmet
 
     async def _serve(self) -> None:
@@ -257,3 +273,8 @@ class GpuDriver:
             log.warning("%s: %s %s", DRIVER, words, state.problem)
         elif state.registered:
             log.info("%s: registered with the kubelet", DRIVER)
+
+
+def _leaf(group: BaseExceptionGroup[DraDriverError]) -> DraDriverError:
+    first = group.exceptions[0]
+    return _leaf(first) if isinstance(first, BaseExceptionGroup) else first

@@ -478,3 +478,40 @@ async def test_a_cdi_folder_that_is_a_file_is_told_by_every_claim_and_the_daemon
         (folder / "cdi").unlink()
         (folder / "cdi").mkdir()
         assert not isinstance(await node.prepare(ref), str)
+
+
+async def test_a_plugin_folder_that_can_not_be_had_ends_the_daemon_with_one_error(
+    api: ApiServerStandIn, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "plugins").write_text("not a folder")
+    await api.add("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    with pytest.raises(EnvironmentFault, match=str(folder / "plugins")):
+        await Daemon(configure(folder, api.url, None, inventory="profile:l4")).run(asyncio.Event())
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.exc_info for record in errors] == [None] * len(errors), "an operator needs no traceback"
+
+
+async def test_readiness_says_why_the_api_server_can_not_be_reached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_driver.kube.client._MAX_TRIES", 1)  # the cause is told after ten, six seconds later
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens here
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        daemon = Daemon(configure(folder, url, None, inventory="profile:l4"))
+        stop = asyncio.Event()
+        task = asyncio.create_task(daemon.run(stop))
+        async with asyncio.timeout(PATIENCE):
+            while url not in daemon.unmet().get(f"{DRIVER} slices", ""):
+                await asyncio.sleep(0.05)
+        stop.set()
+        await task
+
+
+async def test_readiness_says_that_the_cdi_folder_can_not_be_used(api: ApiServerStandIn, folder: Path) -> None:
+    (folder / "cdi").write_text("not a folder")
+    async with running(api, folder, None, inventory="profile:l4") as node:
+        assert str(folder / "cdi") in node.daemon.unmet()["CDI folder"]
+        (folder / "cdi").unlink()
+        (folder / "cdi").mkdir()
+        assert node.daemon.unmet() == {}
