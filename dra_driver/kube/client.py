@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+from dra_driver.kube.answers import Object, api_list, api_object
 from dra_driver.kube.backoff import Backoff
 from dra_driver.kube.config import ApiConfig
 from dra_driver.kube.errors import ApiError, Conflict, Gone, TooManyRequests, Unauthorized, Unavailable
@@ -30,7 +31,6 @@ from dra_driver.kube.resources import Resource
 from dra_driver.kube.transport import USER_AGENT, Transport
 from dra_driver.kube.watch import LineSplitter, WatchEvent, parse
 
-Object = dict[str, Any]
 PatchType = Literal["merge", "json", "strategic", "apply"]
 
 _PATCH_CONTENT_TYPES: dict[PatchType, str] = {
@@ -91,8 +91,7 @@ class ApiClient:
     ) -> Object:
         """The object as it is now (a quorum read). ``decode`` may parse the body in its own way."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        found: Object = await self._request("get", path, timeout=timeout, decode=decode)
-        return found
+        return api_object(await self._request("get", path, timeout=timeout, decode=decode), verb="get", path=path)
 
     async def list(
         self,
@@ -128,14 +127,15 @@ class ApiClient:
         while True:
             page_query = dict(query) if token is None else {**query, "resourceVersion": None, "continue": token}
             page = await self._request("list", _with_query(path, page_query), deadline=deadline)
-            items += page.get("items") or ()
-            token = page["metadata"].get("continue")
+            page_items, metadata = api_list(page, verb="list", path=path)
+            items += page_items
+            token = metadata.get("continue")
             if not token:
                 break
         for item in items:  # lists leave these out of their items
             item.setdefault("kind", resource.kind)
             item.setdefault("apiVersion", resource.api_version)
-        return ObjectList(tuple(items), str(page["metadata"]["resourceVersion"]))
+        return ObjectList(tuple(items), metadata["resourceVersion"])
 
     async def create(
         self,
@@ -149,8 +149,9 @@ class ApiClient:
     ) -> Object:
         """POST; returns what was stored. ``name`` with ``subresource`` for e.g. ``serviceaccounts/NAME/token``."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        stored: Object = await self._request("post", path, body=body, timeout=timeout)
-        return stored
+        named = any(body.get("metadata", {}).get(key) for key in ("name", "generateName"))
+        answer = await self._request("post", path, body=body, timeout=timeout)
+        return api_object(answer, verb="post", path=path, stored=named and subresource is None)
 
     async def update(
         self,
@@ -168,8 +169,7 @@ class ApiClient:
         metadata = body["metadata"]
         path = resource.path(metadata["name"], namespace=metadata.get("namespace"), subresource=subresource)
         path = _with_query(path, {"dryRun": "All" if dry_run else None})
-        stored: Object = await self._request("put", path, body=body, timeout=timeout)
-        return stored
+        return api_object(await self._request("put", path, body=body, timeout=timeout), verb="put", path=path)
 
     async def patch(
         self,
@@ -187,10 +187,8 @@ class ApiClient:
         """PATCH; ``apply`` is server-side apply and needs ``field_manager``, ``force`` takes fields from others."""
         query = {"fieldManager": field_manager, "force": "true" if force else None}
         path = _with_query(resource.path(name, namespace=namespace, subresource=subresource), query)
-        stored: Object = await self._request(
-            "patch", path, body=body, content_type=_PATCH_CONTENT_TYPES[kind], timeout=timeout
-        )
-        return stored
+        answer = await self._request("patch", path, body=body, content_type=_PATCH_CONTENT_TYPES[kind], timeout=timeout)
+        return api_object(answer, verb="patch", path=path)
 
     async def modify(
         self,
@@ -213,17 +211,17 @@ class ApiClient:
         path = resource.path(name, namespace=namespace)
         target = resource.path(name, namespace=namespace, subresource=subresource)
         while True:
-            found: Object = await self._request("get", path, deadline=deadline)
+            found = api_object(await self._request("get", path, deadline=deadline), verb="get", path=path)
             changed = change(found)
             if changed is None:
                 return found
             try:
-                stored: Object = await self._request("put", target, body=changed, deadline=deadline)
+                stored = await self._request("put", target, body=changed, deadline=deadline)
             except Conflict:
                 if backoff.failures + 1 >= tries:
                     raise
             else:
-                return stored
+                return api_object(stored, verb="put", path=target)
             await asyncio.sleep(backoff.next())
 
     async def delete(
@@ -248,8 +246,8 @@ class ApiClient:
         if propagation is not None:
             body["propagationPolicy"] = propagation
         path = resource.path(name, namespace=namespace)
-        answer: Object = await self._request("delete", path, body=body, timeout=timeout)
-        return answer
+        answer = await self._request("delete", path, body=body, timeout=timeout)
+        return api_object(answer, verb="delete", path=path, stored=False)  # the object, or a Status
 
     async def delete_collection(
         self,

@@ -144,7 +144,7 @@ def from_answer(status: int, body: bytes, *, verb: str, path: str, retry_after: 
     """The error for an HTTP answer with status >= 400; the body is a ``metav1.Status`` or a proxy's free text."""
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         text = body.decode("utf-8", "replace").strip().splitlines()
@@ -160,9 +160,10 @@ def from_status(
     reason = str(body.get("reason") or "")
     raw_details = body.get("details")
     details: Mapping[str, Any] = raw_details if isinstance(raw_details, Mapping) else {}
+    raw_causes = details.get("causes")
     causes = tuple(
         StatusCause(str(c.get("field", "")), str(c.get("reason", "")), str(c.get("message", "")))
-        for c in details.get("causes") or ()
+        for c in (raw_causes if isinstance(raw_causes, list) else ())
         if isinstance(c, Mapping)
     )
     if retry_after is None and details.get("retryAfterSeconds"):

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from dra_driver.errors import DraDriverError
 from dra_driver.kube.client import ApiClient
-from dra_driver.kube.errors import ApiError, NotFound
+from dra_driver.kube.errors import NotFound
 from dra_driver.kube.resources import EVENTS
 
 _LOG = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class EventRecorder:
             try:
                 await self._write(record)
                 self.written += 1
-            except ApiError as error:
+            except DraDriverError as error:  # credentials that can't be read are no answer of the server
                 self._drop("error", record, error)
             finally:
                 self._queue.task_done()
@@ -201,7 +202,7 @@ class EventRecorder:
             "count": 1,
         }
 
-    def _drop(self, cause: str, record: _Record, error: ApiError | None = None) -> None:
+    def _drop(self, cause: str, record: _Record, error: DraDriverError | None = None) -> None:
         self.dropped[cause] += 1
         _LOG.log(
             logging.WARNING if error else logging.DEBUG,

@@ -18,6 +18,7 @@ from typing import Any
 import yarl
 
 from dra_driver import __version__
+from dra_driver.kube.answers import read_json
 from dra_driver.kube.config import ApiConfig, TlsContext
 from dra_driver.kube.errors import Unavailable, from_answer
 from dra_driver.kube.http_library import aiohttp
@@ -62,7 +63,7 @@ class Transport:
         async with self._open(verb, path, data, content_type, limits) as response:
             body = await response.read()
         try:
-            return decode(body)
+            return read_json(body, decode)
         except ValueError as error:
             raise Unavailable(
                 f"the answer is not JSON: {body[:200]!r}", status=200, reason="NotJson", verb=verb, path=path

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from dra_driver.kube.answers import api_object, read_json
 from dra_driver.kube.errors import Unavailable, from_status
 
 
@@ -50,11 +50,13 @@ def parse(line: bytes, path: str) -> WatchEvent:
         Unavailable: the line is not a watch event (a proxy's answer, a cut stream).
     """
     try:
-        raw = json.loads(line)
+        raw = read_json(line)
         event = WatchEvent(raw["type"], raw["object"])
-        if event.type == "ERROR":
+        if event.type == "ERROR" and isinstance(event.object, dict):
             raise from_status(event.object, verb="watch", path=path)
         _ = event.resource_version
+        if event.type != "BOOKMARK":
+            api_object(event.object, verb="watch", path=path)
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"not a watch event: {line[:200]!r}", reason="BadStream", verb="watch", path=path) from error
     return event

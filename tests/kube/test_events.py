@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from dra_driver.kube.client import ApiClient
+from dra_driver.kube.config import TokenFile
 from dra_driver.kube.events import EventRecorder, ObjectReference
 from tests.kube.fake_apiserver import FakeApiServer, Fault
 
@@ -140,6 +142,20 @@ async def test_an_event_that_cannot_be_written_is_counted_and_the_next_one_is_wr
 
     assert [e["message"] for e in fake.objects("events")] == ["written"]
     assert (recorder.written, recorder.dropped["error"]) == (1, 1)
+
+
+async def test_credentials_that_cannot_be_read_cost_one_event(
+    fake: FakeApiServer, clock: Clock, tmp_path: Path
+) -> None:
+    credentials = TokenFile(tmp_path / "token")
+    async with ApiClient(fake.config(credentials=credentials)) as client, recording(client, clock) as recorder:
+        recorder.record(POD, "Warning", "R", "lost")
+        await recorder.flush()
+        credentials.path.write_text("t")
+        recorder.record(POD, "Warning", "R", "written")
+
+    assert [e["message"] for e in fake.objects("events")] == ["written"]
+    assert recorder.dropped["error"] == 1
 
 
 async def test_a_server_that_is_away_does_not_block_the_caller(

@@ -437,6 +437,19 @@ async def test_a_failing_server_is_tried_again_with_a_bounded_pause(client: ApiC
         assert run.publisher.state.failures == 3
 
 
+@pytest.mark.parametrize("verb", ["GET", "POST", "WATCH"])
+@pytest.mark.parametrize("body", ["null", "[]", "{}", "[" * 100_000], ids=["null", "list", "empty", "too-deep"])
+async def test_answers_that_are_no_objects_are_survived(
+    client: ApiClient, fake: FakeApiServer, verb: str, body: str
+) -> None:
+    fake.faults.append(Fault(verb, status=200, body=body, times=3))
+    async with publishing(client, fake, gpus("a")) as run:
+        await run.settled([["a"]])
+        fake.break_watches()
+        run.publisher.set_desired([gpus("a", "b")])
+        await run.settled([["a", "b"]])
+
+
 async def test_a_write_whose_answer_was_lost_is_not_doubled(client: ApiClient, fake: FakeApiServer) -> None:
     async with publishing(client, fake, gpus("a")) as run:
         await run.settled([["a"]])
