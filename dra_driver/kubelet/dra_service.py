@@ -171,7 +171,8 @@ class DraService:
         return results, missing
 
     def _failure(self, verb: str, claim: ClaimRef, error: DraDriverError) -> str:
-        text = whole_cause(error)
+        # File names that are not UTF-8 come as lone surrogates, which no message of the wire can hold.
+        text = whole_cause(error).encode(errors="backslashreplace").decode()
         logger.warning("%s: %s of claim %s (%s) failed: %s", self._driver, verb, claim, claim.uid, text)
         return text
 

@@ -106,6 +106,15 @@ async def test_one_claim_fails_alone_with_the_whole_cause(client: Client, prepar
     assert (answer["uid-b"].error, len(answer["uid-b"].devices)) == ("", 1)
 
 
+async def test_a_message_that_is_not_utf8_costs_its_claim_only(client: Client, preparer: Preparer) -> None:
+    preparer.answers[CLAIM.uid] = EnvironmentFault("file a\udcffb is missing")  # as Python reads the name b"a\xffb"
+    answer = await client.prepare(CLAIM, OTHER)
+    assert answer["uid-a"].error == "file a\\udcffb is missing"
+    assert len(answer["uid-b"].devices) == 1
+    preparer.unprepare_answers[CLAIM.uid] = EnvironmentFault("file \udcff stays")
+    assert (await client.unprepare(CLAIM))["uid-a"] == "file \\udcff stays"
+
+
 MALFORMED = {
     "not-a-sequence": 42,
     "not-devices": ("gpu-0",),
