@@ -100,7 +100,7 @@ def _checked_type(cls: type, raw: Mapping[str, Any], source: str | None) -> Mapp
     version = raw.get("apiVersion", V1)
     if version == V1:
         return raw
-    if version not in SAME_AS_V1 and version != V1BETA1:
+    if not isinstance(version, str) or (version not in SAME_AS_V1 and version != V1BETA1):
         raise InputError(f"{version!r} is not a version of {cls.__name__}", source=source, path="apiVersion", hint=V1)
     return to_v1(raw)
 

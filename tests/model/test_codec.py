@@ -189,6 +189,7 @@ def attributes(value: Any) -> list[Any]:
         ("metadata", "labels", {"a": 1}, "metadata.labels[a]: must be text, not a number"),
         ("kind", None, "Pod", "kind: expected ResourceSlice, got 'Pod'"),
         ("apiVersion", None, "v1", "apiVersion: 'v1' is not a version of ResourceSlice"),
+        ("apiVersion", None, ["v1"], "apiVersion: ['v1'] is not a version of ResourceSlice"),
         ("metadata", None, None, "metadata: is missing"),
     ],
 )
