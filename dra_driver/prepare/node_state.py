@@ -77,7 +77,7 @@ class NodeState:
             if record is None or record.state != "completed" or not self._records.is_current(record):
                 return None
             missing = self._missing(record, known)
-        except EnvironmentFault as error:
+        except DraDriverError as error:
             missing = str(error)
             record = None
         if missing is not None or record is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -78,12 +79,15 @@ class RecordFiles:
         """Content and stamp, None when there is no such file. Raises EnvironmentFault."""
         with self._faults("read", name):
             try:
-                descriptor = os.open(self._root + name, os.O_RDONLY | os.O_CLOEXEC)
+                # Without O_NONBLOCK a pipe of that name would hold the caller for ever.
+                descriptor = os.open(self._root + name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except FileNotFoundError:
                 return None
             with open(descriptor, "rb", buffering=0) as file:
-                stamp = _stamp(os.fstat(file.fileno()))
-                return file.read(), stamp
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
+                return file.read(), _stamp(status)
 
     def stamp(self, name: str) -> Stamp | None:
         """The stamp of the present content, None when there is no such file. Raises EnvironmentFault."""

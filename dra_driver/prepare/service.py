@@ -28,7 +28,7 @@ from typing import Literal, TypeVar
 from dra_driver.cdi.edits import EditsSource
 from dra_driver.cdi.files import SpecDirectory
 from dra_driver.devices.allocatable import AllocatableDevices
-from dra_driver.errors import DraDriverError, EnvironmentFault
+from dra_driver.errors import DraDriverError, EnvironmentFault, InputError
 from dra_driver.model.prepared import ClaimRef, PreparedDevice
 from dra_driver.model.resource import ResourceClaim
 from dra_driver.prepare.claim import AllocatedClaim, ClaimReader, claim_source, read_allocation
@@ -39,7 +39,7 @@ from dra_driver.prepare.kinds import GPU_KINDS, ConfigurationKind
 from dra_driver.prepare.node_state import NodeState
 from dra_driver.prepare.plan import ClaimPlan, plan_claim
 from dra_driver.prepare.record import ClaimRecord
-from dra_driver.prepare.records import RecordStore
+from dra_driver.prepare.records import RecordStore, valid_uid
 from dra_driver.prepare.steps import DevicePreparer, WholeGpu
 from dra_driver.prepare.turns import Overtaken, Turn, Turns
 
@@ -235,6 +235,8 @@ class PrepareService:
         return error if error is not None else answer
 
     async def _prepare_anew(self, ref: ClaimRef, turn: Turn, read: list[ResourceClaim]) -> Prepared:
+        if not valid_uid(ref.uid):  # before anything is made that could not be found again by the UID
+            raise InputError(f"UID {ref.uid!r} of {claim_source(ref)} can't be part of a file name")
         self._settle(ref)
         since = time.monotonic()
         asyncio.get_running_loop().call_soon(self.state.look_ahead, since)

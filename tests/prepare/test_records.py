@@ -407,3 +407,21 @@ def test_boot_id(tmp_path: Path) -> None:
     assert read_boot_id(tmp_path / "boot_id") == "6d1a"
     with pytest.raises(EnvironmentFault, match="cannot read the boot id from"):
         read_boot_id(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "directory"])
+def test_what_is_no_regular_file_is_put_aside(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "claims" / "uid-c.json"
+    path.parent.mkdir()
+    match what:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case _:
+            path.mkdir()
+    store = RecordStore(tmp_path, boot_id=BOOT)
+    (quarantined,) = store.load()
+    assert (quarantined.uid, quarantined.path.parent) == ("uid-c", tmp_path / "quarantine")
+    assert store.find("uid-c") is None
+    assert store.put(record()) == store.find("uid-c")

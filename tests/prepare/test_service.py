@@ -438,6 +438,27 @@ async def test_a_record_that_is_damaged_while_we_run(node: Node) -> None:
     assert len(node.quarantined) == 1
 
 
+@pytest.mark.parametrize("cdi_file", ["../../x.json", "", "x"])
+async def test_a_record_that_names_an_impossible_spec_costs_nothing(node: Node, cdi_file: str) -> None:
+    node.api.add(claim("c"), claim("d", result(device="gpu-1")))
+    first = await node.prepare("c")
+    node.records.put(replace(node.records.all()[0], cdi_file=cdi_file))
+    answers = await node.service.prepare([ref("c"), ref("d")])
+    assert answers["uid-c"] == first
+    assert not isinstance(answers["uid-d"], DraDriverError)
+
+
+@pytest.mark.parametrize("uid", ["../../x", "a/b", ".hidden", "x" * 201, "\u00fc", "a b", "a\n"])
+async def test_a_uid_that_could_not_be_found_again_is_refused(node: Node, uid: str) -> None:
+    node.api.add(claim("c", uid=uid))
+    answer = await node.prepare("c", uid)
+    assert isinstance(answer, InputError)
+    assert "can't be part of a file name" in str(answer)
+    assert node.leftovers() == []
+    assert node.changes.count == 0
+    assert await node.unprepare("c", uid) is None
+
+
 async def test_reboot(node: Node) -> None:
     node.api.add(claim("c"), claim("d"))
     first = await node.prepare("c")
