@@ -55,9 +55,9 @@ class SpecDirectory:
         """
         with self._faults("create", self.path):
             self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.check()
         return self.sweep()
 
-    def write(self, name: str, data: bytes) -> None:
     def check(self) -> None:
         """Ask the kernel whether a file could be written; cheap, changes nothing. A missing directory is no fault,
         since it would be made.
@@ -77,6 +77,7 @@ class SpecDirectory:
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
+    def write(self, name: str, data: bytes) -> None:
         """Put ``data`` under ``name``, replacing what was there; a reader sees the old content or the new, never a
         part.
 

@@ -161,6 +161,26 @@ def test_a_file_in_the_directorys_place(tmp_path: Path) -> None:
         SpecDirectory(tmp_path / "cdi").prepare()
 
 
+@pytest.mark.parametrize(
+    ("call", "answer", "said"),
+    [
+        ("access", False, "Permission denied (let the driver's user write to"),
+        ("statvfs", SimpleNamespace(f_flag=os.ST_RDONLY), "Read-only file system (mount the host's"),
+    ],
+    ids=["no-permission", "read-only"],
+)
+def test_a_directory_that_can_not_be_written_to_is_told_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, answer: object, said: str
+) -> None:
+    directory = SpecDirectory(tmp_path / "cdi")
+    directory.prepare()
+    monkeypatch.setattr(os, call, lambda *_: answer)
+    for told in (directory.prepare, directory.check):
+        with pytest.raises(EnvironmentFault) as caught:
+            told()
+        assert f"cannot write CDI spec {tmp_path / 'cdi'}: {said}" in str(caught.value)
+
+
 def test_a_directory_in_the_files_place(directory: SpecDirectory) -> None:
     (directory.path / "a.json").mkdir()
     calls = (
@@ -192,26 +212,6 @@ def test_stale_temporary_files_are_swept_and_fresh_ones_left(tmp_path: Path) -> 
 
 
 def test_a_killed_writer_leaves_what_the_sweep_knows(directory: SpecDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-@pytest.mark.parametrize(
-    ("call", "answer", "said"),
-    [
-        ("access", False, "Permission denied (let the driver's user write to"),
-        ("statvfs", SimpleNamespace(f_flag=os.ST_RDONLY), "Read-only file system (mount the host's"),
-    ],
-    ids=["no-permission", "read-only"],
-)
-def test_a_directory_that_can_not_be_written_to_is_told_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, answer: object, said: str
-) -> None:
-    directory = SpecDirectory(tmp_path / "cdi")
-    directory.prepare()
-    monkeypatch.setattr(os, call, lambda *_: answer)
-    for told in (directory.prepare, directory.check):
-        with pytest.raises(EnvironmentFault) as caught:
-            told()
-        assert f"cannot write CDI spec {tmp_path / 'cdi'}: {said}" in str(caught.value)
-
-
     def killed(source: str, target: str) -> None:
         raise SystemExit
 
