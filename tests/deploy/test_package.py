@@ -46,6 +46,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return set(archive.namelist())
 
 
+def test_the_build_context_has_what_the_image_copies() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = re.findall(r"^COPY (?!--)(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    copied = {name for line in lines for name in line.split()[:-1]}
+    assert {name for name in copied if not any(name == each or name.startswith(f"{each}/") for each in kept)} == set()
+
+
 def test_every_module_and_its_data_are_in_the_wheel(wheel: set[str]) -> None:
     wanted = {
         str(path.relative_to(ROOT))
