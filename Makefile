@@ -25,7 +25,7 @@ lint: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.installed
-	$(BIN)/pytest -q -n 2 -m "not integration"
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not integration"
 
 # Debian packages for the integration tests; nothing is installed when all are there.
 APT := runc busybox-static containernetworking-plugins debootstrap buildah podman
@@ -34,9 +34,9 @@ packages:
 	if [ -n "$$missing" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
 test: packages lint
-	$(BIN)/pytest -n 2 --dist loadfile -m "not integration" -q
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not integration"
 	$(BIN)/python -m tests.cluster build
-	$(BIN)/pytest -m integration
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m integration --durations 15
 
 cluster-up: $(VENV)/.installed packages
 	$(BIN)/python -m tests.cluster up

@@ -8,6 +8,7 @@ failure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,15 @@ from tests.cluster.node import Cluster
 # A slow or busy machine is no failure: nothing is judged by time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several test processes (xdist's ``loadgroup``) a file stays in one, and so does everything that shares the
+    cluster; that part is the longest and begins first."""
+    cluster = Path(__file__).parent / "cluster"
+    items.sort(key=lambda item: cluster not in item.path.parents)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("cluster" if cluster in item.path.parents else str(item.path)))
 
 
 @pytest.fixture(scope="session")
