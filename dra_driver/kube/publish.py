@@ -90,7 +90,11 @@ class SlicePublisher:
         self._owner = NodeOwner(client, node_name)
         self._selector = f"spec.driver={driver},spec.nodeName={node_name}"
         self._reflector = Reflector(
-            client, RESOURCE_SLICES, field_selector=self._selector, on_change=self._slice_changed
+            client,
+            RESOURCE_SLICES,
+            field_selector=self._selector,
+            on_change=self._slice_changed,
+            on_error=self._watch_failed,
         )
         self._backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         self._wanted: list[Content] | None = None
@@ -334,8 +338,16 @@ class SlicePublisher:
         self._observer.published(self.state)
 
     def _failed(self, error: EnvironmentFault, delay: float) -> None:
-        self.state = dataclasses.replace(self.state, failures=self.state.failures + 1, last_error=error)
         _LOG.warning("publishing to pool %s: %s; next try in %.1f s", self.node_name, error, delay)
+        self._count_failure(error, delay)
+
+    def _watch_failed(self, error: EnvironmentFault, delay: float) -> None:
+        """Until the slices have been listed once nothing can be published; the reflector has logged why."""
+        if not self._reflector.synced.is_set():
+            self._count_failure(error, delay)
+
+    def _count_failure(self, error: EnvironmentFault, delay: float) -> None:
+        self.state = dataclasses.replace(self.state, failures=self.state.failures + 1, last_error=error)
         self._observer.failed(error, delay)
 
 

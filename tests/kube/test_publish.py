@@ -437,6 +437,18 @@ async def test_a_failing_server_is_tried_again_with_a_bounded_pause(client: ApiC
         assert run.publisher.state.failures == 3
 
 
+async def test_slices_that_can_not_be_listed_are_a_failure_with_its_reason(
+    client: ApiClient, fake: FakeApiServer
+) -> None:
+    body = '{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "not allowed to list"}'
+    fake.faults.append(Fault("GET", "/resourceslices", status=403, body=body, times=2))
+    async with publishing(client, fake, gpus("a")) as run:
+        await until(lambda: run.observer.failures)
+        assert "not allowed to list" in str(run.publisher.state.last_error)
+        await run.settled([["a"]])
+        assert (len(run.observer.failures), run.publisher.state.failures) == (2, 2)
+
+
 @pytest.mark.parametrize("verb", ["GET", "POST", "WATCH"])
 @pytest.mark.parametrize("body", ["null", "[]", "{}", "[" * 100_000], ids=["null", "list", "empty", "too-deep"])
 async def test_answers_that_are_no_objects_are_survived(
