@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 from pathlib import Path
 
 from dra_driver.cli.main import parser
@@ -127,7 +128,8 @@ def commands_page() -> str:
         if isinstance(action, argparse._SubParsersAction):
             for name, command in action.choices.items():
                 parts += [f"## `dra-driver {name}`\n", "```text", command.format_help().rstrip(), "```\n"]
-    return "\n".join(parts)
+    # Python before 3.13 repeats the value: "-o {yaml,json}, --output {yaml,json}".
+    return re.sub(r"(-\w) (\S+), (--[\w-]+) \2", r"\1, \3 \2", "\n".join(parts))
 
 
 PAGES = {

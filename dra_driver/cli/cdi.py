@@ -34,14 +34,14 @@ def run(options: argparse.Namespace) -> int:
     inventory, edits = hardware(configuration(options))
     machine = inventory.discover()
     devices = allocatable_devices(machine)
-    wanted = options.device or list(devices.by_name)
+    if not devices.by_name:
+        raise EnvironmentFault(f"this node has no devices: {machine.reason or 'no GPU was found'}", hint=machine.hint)
+    wanted = dict.fromkeys(options.device or devices.by_name)
     unknown = [name for name in wanted if name not in devices.by_name]
     if unknown:
         raise InputError(
-            f"there is no device {', '.join(unknown)}", hint=f"there are: {', '.join(devices.by_name) or 'none'}"
+            f"there is no device {', '.join(map(repr, unknown))}", hint=f"there are: {', '.join(devices.by_name)}"
         )
-    if not devices.by_name:
-        raise EnvironmentFault(f"this node has no devices: {machine.reason or 'no GPU was found'}")
     common = edits.common()
     found, missing = [], []
     for name in wanted:

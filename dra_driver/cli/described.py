@@ -32,10 +32,13 @@ def configuration(options: argparse.Namespace) -> NodeConfiguration:
 
     from dra_driver.node.configuration import NodeConfiguration, check
 
-    name = options.node_name or (DEFAULT_DESCRIBED_NODE if options.profile else socket.gethostname().lower())
+    described = options.profile is not None
+    name = options.node_name
+    if name is None:
+        name = DEFAULT_DESCRIBED_NODE if described else socket.gethostname().lower()
     stands_for = NodeConfiguration(
         node_name=name,
-        inventory=f"profile:{options.profile}" if options.profile else "nvml",
+        inventory=f"profile:{options.profile}" if described else "nvml",
         driver_root=options.driver_root,
         sys_root=options.sys_root,
         nvidia_cdi_hook=getattr(options, "nvidia_cdi_hook", ""),

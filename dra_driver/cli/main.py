@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from dra_driver import __version__
 from dra_driver.cli import cdi, demo, node, profiles, slices
-from dra_driver.errors import DraDriverError, InternalError
+from dra_driver.errors import DraDriverError, EnvironmentFault, InternalError
 
 COMMANDS = (node, slices, cdi, profiles, demo)
 
@@ -36,14 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of both programs."""
     called_as = os.path.basename(sys.argv[0])
     program = "kubectl dra" if called_as.startswith("kubectl") else "dra-driver"
-    options = parser(program).parse_args(arguments)
     try:
-        status: int = options.run(options)
-        sys.stdout.flush()
+        with _flushed_output():
+            options = parser(program).parse_args(arguments)
+            status: int = options.run(options)
+            return status
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; nothing of ours went wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader (head, less) has seen enough; nothing of ours went wrong
     except KeyboardInterrupt:
         return 130
     except InternalError as error:
@@ -52,8 +52,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DraDriverError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
-    else:
-        return status
+
+
+@contextmanager
+def _flushed_output() -> Iterator[None]:
+    """What was printed has been written when this ends, or an error says that it was not.
+
+    Raises:
+        EnvironmentFault: nothing can be written to standard output, for example because a disk is full.
+        BrokenPipeError: nobody reads it any more.
+    """
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output is closed", hint="redirect it to /dev/null if it is not wanted")
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise  # of a file, which the command should have mapped: a bug
+        # The interpreter flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise EnvironmentFault(f"can't write to standard output: {error.strerror or error}") from None
 
 
 if __name__ == "__main__":

@@ -36,8 +36,12 @@ def run(options: argparse.Namespace) -> int:
     contents = [PublishedSlice(chunk) for chunk in devices.slices()]
     print(documents(slice_objects(contents, DRIVER, node.node_name), options.output))
     for problem in devices.problems:
-        print(f"{problem.subject}: {problem.what}: {problem.cause}", file=sys.stderr)
+        print(f"{problem.subject}: {problem.what}: {problem.cause}{_in_brackets(problem.hint)}", file=sys.stderr)
     if machine.state is DriverState.READY:
         return 0
-    print(f"no devices: {machine.reason}", file=sys.stderr)
+    print(f"no devices: {machine.reason}{_in_brackets(machine.hint)}", file=sys.stderr)
     return 1
+
+
+def _in_brackets(hint: str | None) -> str:
+    return f" ({hint})" if hint else ""

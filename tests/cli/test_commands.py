@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from dra_driver.cli.main import main
 from dra_driver.errors import InternalError
 from dra_driver.inventory import profile
 from dra_driver.model.validation import validate_resource_slice
+from tests.cluster.apiserver import ApiServer
 
 Printed = pytest.CaptureFixture[str]
 
@@ -42,6 +44,9 @@ def test_slices_of_a_node_without_a_driver_are_an_empty_pool_and_the_reason(caps
     assert "devices" not in json.loads(printed.out)["spec"]
     assert printed.err.startswith("no devices: no NVIDIA driver found")
     assert str(tmp_path) in printed.err
+    assert "(install the NVIDIA driver, or set --driver-root" in printed.err
+    assert main(["cdi", "--driver-root", str(tmp_path)]) == 2
+    assert "(install the NVIDIA driver, or set --driver-root" in capsys.readouterr().err
 
 
 def test_cdi_of_one_device(capsys: Printed) -> None:
@@ -50,6 +55,11 @@ def test_cdi_of_one_device(capsys: Printed) -> None:
     assert spec["kind"] == "k8s.gpu.nvidia.com/claim"
     assert [device["name"] for device in spec["devices"]] == ["gpu-1"]
     assert "DRA_DRIVER_DESCRIBED_MACHINE=profile:t4" in spec["containerEdits"]["env"]
+
+
+def test_cdi_of_a_device_that_is_named_twice(capsys: Printed) -> None:
+    assert main(["cdi", "--profile", "t4", "--device", "gpu-1", "--device", "gpu-1"]) == 0
+    assert [device["name"] for device in yaml.safe_load(capsys.readouterr().out)["devices"]] == ["gpu-1"]
 
 
 def test_cdi_of_all_devices_in_order(capsys: Printed) -> None:
@@ -85,9 +95,13 @@ def test_profiles_as_a_table_and_as_json(capsys: Printed) -> None:
         ),
         pytest.param(
             ["cdi", "--profile", "t4", "--device", "gpu-9"],
-            "dra-driver: there is no device gpu-9 (there are: gpu-0, gpu-1, gpu-2, gpu-3)",
+            "dra-driver: there is no device 'gpu-9' (there are: gpu-0, gpu-1, gpu-2, gpu-3)",
             id="device",
         ),
+        pytest.param(["slices", "--profile", ""], "dra-driver: there is no profile ''", id="empty-profile"),
+        pytest.param(["slices", "--node-name", ""], "dra-driver: nodeName: '' is not a node name", id="empty-name"),
+        pytest.param(["demo", "--profile", "nope"], "dra-driver: there is no profile 'nope'", id="demo-profile"),
+        pytest.param(["demo", "--example", "/"], "dra-driver: /: can't be read: Is a directory", id="demo-example"),
         pytest.param(["node", "--config", "/nonexistent"], "dra-driver: /nonexistent: can't read the", id="config"),
     ],
 )
@@ -117,6 +131,33 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     finished = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
     assert finished.stdout == "apiVersion: resource.k8s.io/v1\n0\n"
     assert finished.stderr == ""
+
+
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("redirection", "message"),
+    [
+        (">/dev/full", "can't write to standard output: No space left on device"),
+        (">&-", "standard output is closed (redirect it to /dev/null if it is not wanted)"),
+    ],
+    ids=["full", "closed"],
+)
+def test_output_that_can_not_be_written_is_one_error(redirection: str, message: str, buffered: str) -> None:
+    program = f"{sys.executable} -m dra_driver profiles {redirection}"
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    finished = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert (finished.returncode, finished.stderr) == (2, f"dra-driver: {message}\n")
+
+
+@pytest.mark.integration
+def test_a_real_api_server_stores_the_slices_of_every_profile_as_printed(capsys: Printed, apiserver: ApiServer) -> None:
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+    for name in profile.names():
+        assert main(["slices", "--profile", name, "--node-name", f"cli-{name}", "-o", "json"]) == 0
+        slice_ = json.loads(capsys.readouterr().out)
+        status, stored = apiserver.post(path, slice_)
+        assert (status, stored.get("spec")) == (201, slice_["spec"]), name
+        apiserver.delete(f"{path}/{slice_['metadata']['name']}")
 
 
 @pytest.mark.parametrize("unused", ["grpc", "aiohttp", "asyncio", "yaml", "pynvml", "google.protobuf"])
