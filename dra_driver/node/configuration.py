@@ -100,14 +100,17 @@ class NodeConfiguration:
 
 
 def flag_name(option: Field[Any]) -> str:
+    """``--option-name``."""
     return "--" + option.name.replace("_", "-")
 
 
 def environment_names(option: Field[Any]) -> tuple[str, ...]:
+    """The variables that set the option, the strongest first."""
     return (ENVIRONMENT_PREFIX + option.name.upper(), *option.metadata["also"])
 
 
 def file_key(option: Field[Any]) -> str:
+    """``optionName``, as in the configuration file and in messages."""
     head, *rest = option.name.split("_")
     return head + "".join(part.capitalize() for part in rest)
 
