@@ -79,17 +79,21 @@ class SpecDirectory:
 
     def write(self, name: str, data: bytes) -> None:
         """Put ``data`` under ``name``, replacing what was there; a reader sees the old content or the new, never a
-        part.
+        part. A directory that was removed meanwhile is made again.
 
         Raises:
-            EnvironmentFault: read-only or full file system, missing directory, no permission. The old file is
-                untouched.
+            EnvironmentFault: read-only or full file system, no permission, or a directory that can't be made again
+                because it was deleted under its mount. The old file is untouched.
         """
         target = self._root + _checked(name)
         temporary = f"{self._root}{_TEMPORARY_PREFIX}{self._token}-{next(self._serial)}{_TEMPORARY_SUFFIX}"
         with self._faults("write", target):
             try:
-                self._write_temporary(temporary, data)
+                try:
+                    self._write_temporary(temporary, data)
+                except FileNotFoundError:
+                    self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+                    self._write_temporary(temporary, data)
                 os.rename(temporary, target)
             except BaseException:
                 _remove_quietly(temporary)
@@ -125,10 +129,13 @@ class SpecDirectory:
         target = self._root + _checked(name)
         with self._faults("read", target):
             try:
-                descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+                # Without O_NONBLOCK a pipe of that name would hold the caller, the event loop among them, for ever.
+                descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except FileNotFoundError:
                 return None
             try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
                 chunks = []
                 while chunk := os.read(descriptor, 1 << 20):
                     chunks.append(chunk)
@@ -197,8 +204,12 @@ class SpecDirectory:
                 hint = f"free space or inodes on the file system of {self.path} (df -h, df -i)"
             case errno.EROFS:
                 hint = f"mount the host's {self.path} read-write into the driver's Pod, or choose another CDI directory"
+            case errno.ENOENT if self.path.is_dir():
+                hint = f"{self.path} was deleted on the node while it is mounted here: restart the driver's Pod"
             case errno.ENOENT:
                 hint = f"create {self.path} on the node, or mount the host's directory there; runtimes watch it"
+            case errno.EISDIR | errno.EINVAL:
+                hint = f"remove {path}: a regular file belongs there"
             case errno.EACCES | errno.EPERM:
                 hint = f"let the driver's user write to {self.path}"
             case errno.ENOTDIR | errno.EEXIST:

@@ -143,7 +143,7 @@ def test_failed_write_names_file_and_next_step_and_keeps_the_old_file(
 
 def test_missing_directory_is_told_and_can_be_made(tmp_path: Path) -> None:
     directory = SpecDirectory(tmp_path / "not" / "there")
-    for call in (lambda: directory.write("a.json", b""), directory.names, directory.sweep):
+    for call in (directory.names, directory.sweep):
         with pytest.raises(EnvironmentFault) as caught:
             call()
         assert str(tmp_path / "not" / "there") in caught.value.message
@@ -153,6 +153,37 @@ def test_missing_directory_is_told_and_can_be_made(tmp_path: Path) -> None:
     assert directory.remove("a.json") is False
     directory.prepare()
     directory.write("a.json", b"")
+
+
+def test_a_directory_that_was_removed_is_made_again(directory: SpecDirectory) -> None:
+    directory.path.rmdir()
+    directory.write("a.json", b"x")
+    assert directory.read("a.json") == b"x"
+
+
+def test_a_directory_that_was_deleted_under_its_mount_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cdi").mkdir()
+    descriptor = os.open(tmp_path / "cdi", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        (tmp_path / "cdi").rmdir()
+        # As a mount of it would, the descriptor still shows a directory in which nothing can be made.
+        with pytest.raises(EnvironmentFault, match=r"deleted on the node .* restart the driver's Pod"):
+            SpecDirectory(Path(f"/proc/self/fd/{descriptor}")).write("a.json", b"x")
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_what_is_no_regular_file_is_refused_at_once_and_replaced(directory: SpecDirectory, what: str) -> None:
+    path = directory.path / "a.json"
+    if what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(EnvironmentFault, match=r"a\.json: not a regular file \(remove "):
+        directory.read("a.json")
+    directory.write("a.json", b"x")
+    assert directory.read("a.json") == b"x"
 
 
 def test_a_file_in_the_directorys_place(tmp_path: Path) -> None:
