@@ -2,12 +2,15 @@
 
 The standard library's server in a thread of its own: a web framework for three paths would cost 2 MiB, and a probe
 that is served outside the event loop can tell when the loop itself is stuck, which is what ``/healthz`` is for.
-``/readyz`` names each condition that is not met, so that ``kubectl describe pod`` shows why.
+``/readyz`` names each condition that is not met. The kubelet keeps a probe's answer to itself (its event has the status
+code alone), so what the probes are told is also logged when it changes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -21,6 +24,11 @@ from dra_driver.errors import EnvironmentFault
 
 Conditions = Callable[[], Mapping[str, str]]
 """Returns ``{condition: reason}`` for every condition that is not met; empty means all is well."""
+
+log = logging.getLogger(__name__)
+
+_FIGURES = re.compile(r"\d+")
+"""A reason that differs in how long something has lasted is the same reason."""
 
 LOOP_SECONDS = 5.0
 """An event loop that does not answer within this time is stuck."""
@@ -38,6 +46,7 @@ class HttpServer:
         self._address = host, port
         self._registry = registry
         self._ready = ready
+        self._told: str | None = None
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -89,8 +98,19 @@ class HttpServer:
 
     def _readyz(self, accept: str) -> tuple[int, str, bytes]:
         unmet = self._ready()
+        self._log_changes(unmet)
         text = "".join(f"{name}: {reason}\n" for name, reason in unmet.items()) or "ok\n"
         return 503 if unmet else 200, "text/plain; charset=utf-8", text.encode()
+
+    def _log_changes(self, unmet: Mapping[str, str]) -> None:
+        told = _FIGURES.sub("", str(dict(unmet)))
+        if told == self._told:
+            return
+        self._told = told
+        if unmet:
+            log.warning("not ready: %s", "; ".join(f"{name}: {reason}" for name, reason in unmet.items()))
+        else:
+            log.info("ready")
 
 
 def _family(host: str) -> int:

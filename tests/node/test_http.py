@@ -50,6 +50,23 @@ async def test_ready_when_nothing_is_unmet(url: str) -> None:
     assert await asyncio.to_thread(fetch, f"{url}/healthz") == (200, "ok\n")
 
 
+async def test_what_the_probes_are_told_is_logged_when_it_changes(
+    url: str, unmet: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dra_driver.node.http")
+    for now in ({}, {"hardware": "for 61 s"}, {"hardware": "for 66 s"}, {"hardware": "unknown", "slices": "none"}, {}):
+        unmet.clear()
+        unmet.update(now)
+        await asyncio.to_thread(fetch, f"{url}/readyz")
+        await asyncio.to_thread(fetch, f"{url}/readyz")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "ready"),
+        ("WARNING", "not ready: hardware: for 61 s"),
+        ("WARNING", "not ready: hardware: unknown; slices: none"),
+        ("INFO", "ready"),
+    ]
+
+
 async def test_unmet_conditions_are_named_and_do_not_make_it_unhealthy(url: str, unmet: dict[str, str]) -> None:
     unmet["hardware"] = "not looked at"
     unmet["slices"] = "API server is away"
