@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from dra_driver.cdi.discovery.edits import common_edits, gpu_edits
 from dra_driver.cdi.discovery.hooks import HookProgram, hook_program
@@ -25,6 +25,10 @@ from dra_driver.cdi.spec import ContainerEdits
 from dra_driver.errors import EnvironmentFault
 from dra_driver.inventory.driver_root import DriverRoot
 from dra_driver.inventory.hardware import Gpu
+
+T = TypeVar("T")
+
+_SEARCHES: Final = 3
 
 REQUIRED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 """Without the first nothing works, without the second no CUDA program does."""
@@ -180,15 +184,16 @@ class DriverEdits:
         known = self._common
         if known is not None and known.current(version, hooks):
             return known.edits
-        watch = Watch(self._now_ns)
-        parts = common_edits(
-            Tree(self._root, watch),
-            watch,
-            NodeReader(self._root, watch, self._lstat),
-            version,
-            hooks,
-            sysfs=self._sysfs,
-            kernel_release=self._kernel_release,
+        parts, watch = self._searched(
+            lambda watch: common_edits(
+                Tree(self._root, watch),
+                watch,
+                NodeReader(self._root, watch, self._lstat),
+                version,
+                hooks,
+                sysfs=self._sysfs,
+                kernel_release=self._kernel_release,
+            )
         )
         missing = [path for path in self._required_nodes if path not in parts.nodes]
         if missing:
@@ -208,8 +213,11 @@ class DriverEdits:
         known = self._gpus.get(key)
         if known is not None and known.current(version, hooks):
             return known.edits
-        watch = Watch(self._now_ns)
-        nodes = gpu_nodes(NodeReader(self._root, watch, self._lstat), watch, gpu.minor, gpu.pci_bus_id, self._sysfs)
+        nodes, watch = self._searched(
+            lambda watch: gpu_nodes(
+                NodeReader(self._root, watch, self._lstat), watch, gpu.minor, gpu.pci_bus_id, self._sysfs
+            )
+        )
         path = f"/dev/nvidia{gpu.minor}"
         if path not in nodes:
             self._gpus.pop(key, None)
@@ -248,10 +256,29 @@ class DriverEdits:
     def _hook_program(self) -> HookProgram | None:
         known = self._hooks
         if known is None or not known.current():
-            watch = Watch(self._now_ns)
-            found = hook_program(self._root, Tree(self._root, watch), watch, self._hook_path, self._ldconfig_path)
+            found, watch = self._searched(
+                lambda watch: hook_program(
+                    self._root, Tree(self._root, watch), watch, self._hook_path, self._ldconfig_path
+                )
+            )
             known = self._hooks = _Hooks(found, watch)
         return known.program
+
+    def _searched(self, search: Callable[[Watch], T]) -> tuple[T, Watch]:
+        """What a search found and nothing changed meanwhile: half of an installation must not reach a container.
+
+        Raises:
+            EnvironmentFault: the files change all the time.
+        """
+        for _ in range(_SEARCHES):
+            watch = Watch(self._now_ns)
+            found = search(watch)
+            if watch.unchanged():
+                return found, watch
+        raise EnvironmentFault(
+            f"the files under the driver root {self._root.host_path} are being changed",
+            hint="wait until the driver's installation has finished",
+        )
 
     def _on_host(self, node: str) -> str:
         return str(self._root.host_dev_root / node.lstrip("/"))

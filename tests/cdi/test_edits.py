@@ -241,6 +241,41 @@ def test_what_was_found_while_files_were_changing_is_not_kept(fake: FakeDriverRo
     assert len(searches) == 2
 
 
+def test_half_of_an_installation_is_never_answered(fake: FakeDriverRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package manager puts libcuda in place while the search is under way that did not see it."""
+    libcuda = fake.library_directory / f"libcuda.so.{fake.driver_version}"
+    aside = fake.path / "aside"
+    libcuda.rename(aside)
+    searches = []
+
+    def interrupted(tree: object, version: str) -> object:
+        searches.append(version)
+        found = driver_libraries(tree, version)  # type: ignore[arg-type]
+        if aside.exists():
+            aside.rename(libcuda)
+        return found
+
+    monkeypatch.setattr(discovery, "driver_libraries", interrupted)
+    paths = {mount.container_path for mount in driver_edits(fake).common().mounts}
+    assert str(libcuda)[len(str(fake.path)) :] in paths
+    assert len(searches) == 2
+
+
+def test_files_that_change_all_the_time_are_told(fake: FakeDriverRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturbed(tree: object, version: str) -> object:
+        found = driver_libraries(tree, version)  # type: ignore[arg-type]
+        times = os.stat(fake.library_directory)
+        os.utime(fake.library_directory, ns=(times.st_atime_ns, times.st_mtime_ns + 1_000_000))
+        return found
+
+    monkeypatch.setattr(discovery, "driver_libraries", disturbed)
+    edits = driver_edits(fake)
+    with pytest.raises(EnvironmentFault, match=r"are being changed \(wait until the driver's installation"):
+        edits.common()
+    monkeypatch.undo()
+    assert edits.common().mounts
+
+
 def test_cached_answers_are_immutable(fake: FakeDriverRoot) -> None:
     edits = driver_edits(fake)
     common = edits.common()
