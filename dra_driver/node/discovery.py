@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from dra_driver.devices.allocatable import AllocatableDevices, allocatable_devices
 from dra_driver.inventory.hardware import DriverState, Machine
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Inventory(Protocol):
@@ -89,7 +93,7 @@ class Discovery:
         """Look once, and tell of changes."""
         started = self._looking_since = time.monotonic()
         try:
-            machine = await asyncio.to_thread(self._inventory.discover)
+            machine = await _in_daemon_thread(self._inventory.discover)
         finally:
             self._looking_since = None
         self.last_look = time.monotonic()
@@ -125,3 +129,29 @@ class Discovery:
             )
         for gpu in sorted((old[uuid] for uuid in old.keys() - new.keys()), key=lambda gpu: gpu.minor):
             log.warning("gpu-%d is gone", gpu.minor, extra={"fields": {"uuid": gpu.uuid}})
+
+
+async def _in_daemon_thread(work: Callable[[], T]) -> T:
+    """As ``asyncio.to_thread``, in a thread that the process does not wait for when it ends.
+
+    A driver that hangs may hold a look for minutes; a stop would wait as long, and be killed meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def tell(settle: Callable[[], None]) -> None:
+        if not result.done():  # cancelled: nobody waits any more
+            settle()
+
+    def run() -> None:
+        try:
+            found = work()
+        except Exception as error:  # noqa: BLE001  # handed to whoever waits
+            settle = partial(result.set_exception, error)
+        else:
+            settle = partial(result.set_result, found)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, settle)
+
+    threading.Thread(target=run, name="discovery", daemon=True).start()
+    return await result

@@ -156,7 +156,8 @@ class GpuDriver:
             pod_uid=configuration.pod_uid,
             single_socket=configuration.sockets == "one",
         )
-        self.server = PluginServer(options, self.service, observer=metrics, on_registration=self._registration_changed)
+        preparer = _AfterFirstLook(self.service, discovery)
+        self.server = PluginServer(options, preparer, observer=metrics, on_registration=self._registration_changed)
 
     async def start(self) -> None:
         """Read what is remembered; the hardware is not waited for, since unprepare must work without it."""

@@ -515,3 +515,31 @@ async def test_readiness_says_that_the_cdi_folder_can_not_be_used(api: ApiServer
         (folder / "cdi").unlink()
         (folder / "cdi").mkdir()
         assert node.daemon.unmet() == {}
+
+
+async def test_a_claim_waits_for_the_first_look_and_its_unprepare_does_not(
+    api: ApiServerStandIn, folder: Path, machine: GpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in machine.env.items():
+        monkeypatch.setenv(name, value)
+    hanging = machine.standin.delay("nvmlDeviceGetCount", None, 3600.0)
+    await api.add("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    stop = asyncio.Event()
+    async with KubeletStandIn(folder / "registry") as kubelet:
+        daemon = Daemon(configure(folder, api.url, machine))
+        task = asyncio.create_task(daemon.run(stop))
+        try:
+            await kubelet.registered(DRIVER, PATIENCE)
+            node = Node(folder, api, kubelet, daemon, daemon.configuration)
+            ref, other = await node.claim("early", "gpu-0"), await node.claim("other", "gpu-1")
+            answer = asyncio.create_task(node.prepare(ref))
+            assert await node.unprepare(other) == ""
+            assert not answer.done()
+            machine.standin.remove(hanging)
+            devices = await answer
+            assert not isinstance(devices, str), devices
+            assert [device.device for device in devices] == ["gpu-0"]
+        finally:
+            machine.standin.remove(hanging)
+            stop.set()
+            await task

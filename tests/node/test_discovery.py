@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -112,3 +113,39 @@ async def test_changes_are_logged_once_each(caplog: pytest.LogCaptureFixture) ->
     assert lines[2] == []
     assert lines[3] == ["NVIDIA driver: no driver found (install it)", "gpu-0 is gone"]
     assert set(lines[4][1:]) == found
+
+
+def test_a_look_that_hangs_does_not_keep_the_process() -> None:
+    hangs, answers = threading.Event(), threading.Event()
+
+    def discover() -> Machine:
+        hangs.set()
+        answers.wait()
+        return MACHINE
+
+    async def stopped_while_looking() -> None:
+        told = Told(MACHINE)
+        told.hardware.discover = discover  # type: ignore[method-assign]
+        async with running(told):
+            while not hangs.is_set():
+                await asyncio.sleep(0.005)
+
+    loop = threading.Thread(target=lambda: asyncio.run(stopped_while_looking()), daemon=True)
+    loop.start()
+    loop.join(30)
+    ended = not loop.is_alive()
+    looks = [thread.daemon for thread in threading.enumerate() if thread.name == "discovery"]
+    answers.set()
+    assert ended
+    assert looks == [True], "the interpreter joins all others at its end"
+
+
+async def test_a_look_that_fails_by_a_bug_ends_the_loop() -> None:
+    told = Told(MACHINE)
+
+    def discover() -> Machine:
+        raise ZeroDivisionError
+
+    told.hardware.discover = discover  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        await told.discovery.run()

@@ -39,6 +39,9 @@ GPU_PATIENCE_SECONDS = 20.0
 DRIVER_PATIENCE_SECONDS = 60.0
 """nvmlInit initialises GPUs one by one when no persistence daemon runs."""
 
+CLOSE_PATIENCE_SECONDS = 2.0
+"""A daemon that stops has other things to do in its grace period."""
+
 LOST_RETRY_SECONDS = 300.0
 """A GPU that was lost may come back after a reset, but only a new session sees that."""
 
@@ -130,9 +133,16 @@ class NvmlInventory:
             return self._look_at_machine(library)
 
     def close(self) -> None:
-        """End the NVML session, so that the kernel module can be unloaded; the next look opens a new one."""
-        with self._one_look:
-            self._end_session()
+        """End the NVML session, so that the kernel module can be unloaded; the next look opens a new one.
+
+        Takes seconds at most: while a look hangs in the driver the session stays as it is, and ends with the process.
+        """
+        if not self._one_look.acquire(timeout=CLOSE_PATIENCE_SECONDS):
+            return
+        try:
+            self._end_session(min(self._driver_patience, CLOSE_PATIENCE_SECONDS))
+        finally:
+            self._one_look.release()
 
     def _look_at_machine(self, library: Path) -> Machine:
         machine = self._look_once(library)
@@ -278,13 +288,13 @@ class NvmlInventory:
             reason += f"; the loaded kernel module is {loaded}"
         return _without_driver(state, reason, failure.hint or "")
 
-    def _end_session(self) -> None:
+    def _end_session(self, patience: float | None = None) -> None:
         """Unless a call is stuck inside the library: ending the session under it could crash the process."""
         if self._patience.stuck():
             return
         attempt = self._patience.start(_DRIVER, self.session.close)
         try:
-            self._patience.finish(attempt, time.monotonic() + self._driver_patience)
+            self._patience.finish(attempt, time.monotonic() + (patience or self._driver_patience))
         except NoAnswer:
             return  # the next look tells that the driver does not answer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from dra_driver.inventory import profile
 from dra_driver.inventory.driver_root import DriverRoot
 from dra_driver.inventory.hardware import DriverState, Fabric
 from dra_driver.inventory.nvml import NvmlInventory
+from dra_driver.inventory.nvml import inventory as nvml_inventory
 from tests.inventory.conftest import MakeInventory, MakeStandin
 
 
@@ -217,3 +220,30 @@ def test_the_driver_root_may_be_looked_for_at_every_look(make_standin: MakeStand
         assert inventory.driver_root == DriverRoot(late)
     finally:
         inventory.close()
+
+
+def test_closing_does_not_wait_for_a_look_that_hangs(
+    make_standin: MakeStandin, make_inventory: MakeInventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml_inventory, "CLOSE_PATIENCE_SECONDS", 0.01)
+    standin = make_standin("t4", count=1)
+    inventory = make_inventory(standin)
+    inventory.discover()
+    counted = standin.count("nvmlDeviceGetCount")
+    hanging = standin.delay("nvmlDeviceGetCount", None, 3600.0)
+    look = threading.Thread(target=inventory.discover)
+    look.start()
+    try:
+        while not standin.hits(counted):
+            time.sleep(0.005)
+        closing = threading.Thread(target=inventory.close)
+        closing.start()
+        closing.join(30)
+        assert not closing.is_alive()
+        assert look.is_alive(), "it has not ended, and was not waited for"
+        assert inventory.session.is_open, "ending it under a call could crash the process"
+    finally:
+        standin.remove(hanging)
+        look.join()
+    inventory.close()
+    assert not inventory.session.is_open
