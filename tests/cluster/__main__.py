@@ -11,8 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.cluster import processes, programs
+from tests.cluster import manifests, processes, programs
 from tests.cluster.availability import Unavailable
+from tests.cluster.gpu_node import GpuNode
 from tests.cluster.node import Cluster
 
 
@@ -26,14 +27,16 @@ def build() -> None:
         print(f"{module.name}: {programs.compiled(module)}", flush=True)
 
 
-def up() -> None:
-    """Start a cluster and leave it running."""
+def up(described: bool) -> None:
+    """Start a cluster, with the driver if it shall be, and leave it running."""
     down()
     directory = _directory()
     processes.claim_ownership(directory)
     cluster = Cluster(directory=directory)
     try:
         cluster.start()
+        if described:
+            GpuNode(cluster, present=False).deploy(manifests.DESCRIBED)
     except BaseException:
         cluster.close()
         raise
@@ -51,10 +54,16 @@ def down() -> None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    actions = {"build": build, "up": up, "down": down}
-    parser.add_argument("action", choices=sorted(actions))
+    parser.add_argument("action", choices=("build", "up", "down"))
+    parser.add_argument("--described", action="store_true", help="up: run the driver on a described DGX H100")
+    options = parser.parse_args(arguments)
     try:
-        actions[parser.parse_args(arguments).action]()
+        if options.action == "build":
+            build()
+        elif options.action == "up":
+            up(options.described)
+        else:
+            down()
     except (Unavailable, processes.StartFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -2,8 +2,8 @@
 
 The DaemonSet, the rights and the policy are those of `deploy/`, the image is built from the Dockerfile. The host's
 side is a fake driver root with the NVML stand-in, device nodes and the sysfs of the same machine: only host paths
-differ from a production node. The machine is a DGX A100 whose GPUs are registered in one fabric, so that every example
-finds its devices: eight GPUs, two below each PCIe root.
+differ from a production node. The machine is a DGX A100 (80 GB) whose GPUs are registered in one fabric, so that every
+example finds its devices: eight GPUs, two below each PCIe root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.driver_root import DriverRootBuilder, FakeDriverRoot, FakeGpu
 from tests.standin import Standin
 
 DRIVER = "gpu.nvidia.com"
-PROFILE = "dgx-a100"
+PROFILE = "dgx-a100-80gb"
 CLUSTER_UUID = "6f1f7a3e-6d0c-4a43-9a0e-0c5a7b0f8f11"
 _STATE_IN_CONTAINER = "/nvml-standin"
 

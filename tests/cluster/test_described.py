@@ -1,4 +1,4 @@
-"""`deploy/overlays/described` on a cluster without any GPU: as on a DGX H100, until a container looks for the devices."""
+"""`deploy/overlays/described` on a cluster without GPUs: a DGX H100, until a container looks for devices."""
 
 from __future__ import annotations
 
