@@ -164,13 +164,19 @@ def known_roots(mount: str | Path = CONTAINER_MOUNT) -> tuple[DriverRoot, ...]:
     """The roots that are searched when none is configured.
 
     Below ``mount`` first, where a DaemonSet mounts the host's ``/``, then in place, for a
-    daemon that runs on the host.
+    daemon that runs on the host. A root without ``dev/`` (GKE's) has its device nodes in the host's ``/dev``, which a
+    daemon in a container sees below the mount; its own ``/dev`` is another.
     """
     inside = Path(mount)
-    mounted = tuple(
-        DriverRoot(inside.joinpath(host.lstrip("/")), host_path=host) for host in KNOWN_HOST_ROOTS if inside.is_dir()
-    )
+    mounted = [_mounted_root(inside, host) for host in KNOWN_HOST_ROOTS] if inside.is_dir() else []
     return (*mounted, *(DriverRoot(host) for host in KNOWN_HOST_ROOTS))
+
+
+def _mounted_root(mount: Path, host: str) -> DriverRoot:
+    path = mount.joinpath(host.lstrip("/"))
+    if (path / "dev").is_dir():
+        return DriverRoot(path, host_path=host)
+    return DriverRoot(path, host_path=host, dev_root=mount, host_dev_root="/")
 
 
 def no_driver(roots: Sequence[DriverRoot]) -> EnvironmentFault:

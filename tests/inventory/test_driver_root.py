@@ -154,3 +154,14 @@ def test_known_roots_are_the_hosts_under_the_mount_and_then_in_place(tmp_path: P
     ]
     in_place = [(root.path, root.host_path) for root in known_roots(tmp_path / "missing")]
     assert in_place == [(Path(path), Path(path)) for path in ("/", "/run/nvidia/driver", "/home/kubernetes/bin/nvidia")]
+
+
+def test_a_mounted_root_without_devices_has_them_in_the_hosts_dev_not_in_ours(tmp_path: Path) -> None:
+    (tmp_path / "run/nvidia/driver/dev").mkdir(parents=True)
+    (tmp_path / "home/kubernetes/bin/nvidia").mkdir(parents=True)
+    roots = {str(root.host_path): (root.dev_root, root.host_dev_root) for root in known_roots(tmp_path)[:3]}
+    assert roots == {
+        "/": (tmp_path, Path("/")),
+        "/run/nvidia/driver": (tmp_path / "run/nvidia/driver", Path("/run/nvidia/driver")),
+        "/home/kubernetes/bin/nvidia": (tmp_path, Path("/")),
+    }

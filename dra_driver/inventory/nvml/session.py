@@ -55,6 +55,7 @@ class NvmlSession:
         self._proc = proc
         self._opened_in: Surroundings | None = None
         self._loaded: tuple[str, int, int, int] | None = None
+        self._loads = 0
         self._handles: dict[str, Handle] = {}
         self._borrowed = 0
         self._changed = threading.Condition()
@@ -143,8 +144,11 @@ class NvmlSession:
     def _load(self, library: Path, identity: tuple[str, int, int, int]) -> None:
         if self._loaded == identity and pynvml.nvmlLib is not None:
             return
+        # The loader takes a name that it has seen for the library that it had then, whatever file lies there now.
+        self._loads += 1
+        name = f"{library.parent}/{'./' * self._loads}{library.name}"
         try:
-            loaded = ctypes.CDLL(str(library))
+            loaded = ctypes.CDLL(name)
         except OSError as error:
             raise EnvironmentFault(
                 f"can't load the NVIDIA driver's library {library}: {error}",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pynvml
 import pytest
 
 from dra_driver.inventory.hardware import DriverState
 from dra_driver.inventory.nvml import NvmlInventory
 from dra_driver.inventory.nvml.patience import Attempt, wait_for
+from tests.driver_root.elf import shared_object
 from tests.inventory.conftest import MakeInventory, MakeStandin
 from tests.standin import Standin
 
@@ -105,6 +108,16 @@ def test_a_library_file_that_was_exchanged_is_loaded(standin: Standin, inventory
     assert inventory.discover().gpus == standin.machine.gpus
     assert pynvml.nvmlLib is not before
     assert pynvml.nvmlLib._name.endswith("libnvidia-ml.so.590.44.01")
+
+
+def test_another_file_under_the_same_name_is_loaded(standin: Standin, inventory: NvmlInventory) -> None:
+    """A driver that is installed again: what lay there first is still mapped, and the loader remembers its name."""
+    path = standin.driver_root.path / f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{standin.driver_version}"
+    path.unlink()
+    shutil.copy(shared_object("libnvidia-ml.so.1"), path)
+    assert inventory.discover().state is DriverState.FAILED, "a library without functions"
+    standin.install(standin.driver_root.path)
+    assert inventory.discover().gpus == standin.machine.gpus
 
 
 def test_library_removed_and_put_back(standin: Standin, inventory: NvmlInventory) -> None:
