@@ -6,6 +6,8 @@ minutes.
 
 from __future__ import annotations
 
+import builtins
+import errno
 import os
 import shutil
 import time
@@ -274,6 +276,28 @@ def test_files_that_change_all_the_time_are_told(fake: FakeDriverRoot, monkeypat
         edits.common()
     monkeypatch.undo()
     assert edits.common().mounts
+
+
+@pytest.mark.parametrize("call", ["listdir", "open"])
+def test_what_can_not_be_looked_at_is_not_missing(
+    fake: FakeDriverRoot, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Without a file descriptor left, a search would find a driver with parts missing."""
+
+    def refused(*arguments: object, **options: object) -> object:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    edits = driver_edits(fake)
+    with monkeypatch.context() as patched:
+        patched.setattr(*((os, "listdir") if call == "listdir" else (builtins, "open")), refused)
+        with pytest.raises(EnvironmentFault, match=r"cannot look at /.*: Too many open files"):
+            edits.common()
+    answer = edits.common()
+    assert any("libcuda.so" in mount.container_path for mount in answer.mounts)
+    with monkeypatch.context() as patched:  # nor is what is known still true when it can't be asked about
+        patched.setattr(builtins, "open", refused)
+        assert edits.kept((), time.monotonic()) is None
+    assert edits.kept((), time.monotonic()) is not None
 
 
 def test_cached_answers_are_immutable(fake: FakeDriverRoot) -> None:

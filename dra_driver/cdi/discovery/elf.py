@@ -6,9 +6,12 @@ string table (System V ABI, chapters 4 and 5; elf(5)).
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from typing import BinaryIO, Final
+
+from dra_driver.cdi.discovery.tree import not_there
 
 _PT_LOAD: Final = 1
 _PT_DYNAMIC: Final = 2
@@ -23,7 +26,11 @@ def soname(path: str | os.PathLike[str]) -> str | None:
     try:
         with open(path, "rb") as file:
             return _soname(file)
-    except (OSError, struct.error, ValueError, OverflowError):  # the last two: offsets beyond what can be sought
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # an offset that can't be sought: a damaged file
+            not_there(error, os.fspath(path))
+        return None
+    except (struct.error, ValueError, OverflowError):  # the last two: offsets beyond what can be sought
         return None
 
 

@@ -10,6 +10,7 @@ otherwise: ``here`` is a path of this process, ``host`` one of the container run
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -18,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final
 
+from dra_driver.errors import EnvironmentFault
 from dra_driver.inventory.driver_root import DriverRoot
 
 Lstat = Callable[[str], os.stat_result]
@@ -27,6 +29,25 @@ _Probe = Callable[[str], Hashable]
 
 _UNSETTLED_NS: Final = 100_000_000
 _AHEAD_NS: Final = 10_000_000_000
+
+
+_NOT_THERE: Final = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EISDIR)
+)
+
+
+def not_there(error: OSError, path: str) -> None:
+    """Return when the error says that there is nothing for us; it may also say that the kernel could not look.
+
+    Raises:
+        EnvironmentFault: it could not, for example because this process has no file descriptor left. To take that for
+            "not there" would give containers a driver with parts missing, and the next look would agree.
+    """
+    if error.errno not in _NOT_THERE:
+        raise EnvironmentFault(
+            f"cannot look at {path}: {error.strerror or error}",
+            hint="the kubelet tries again; check limits and file system of the driver's Pod (ulimit -n, dmesg)",
+        ) from error
 
 
 class Watch:
@@ -59,8 +80,11 @@ class Watch:
             self.settled = False
 
     def unchanged(self) -> bool:
-        """Whether everything looked at still answers the same."""
-        return all(probe(path) == answer for (probe, path), answer in self._expected.items())
+        """Whether everything looked at still answers the same; what can't be asked does not."""
+        try:
+            return all(probe(path) == answer for (probe, path), answer in self._expected.items())
+        except EnvironmentFault:
+            return False  # the search that follows tells why
 
 
 def file_state(path: str) -> Hashable:
@@ -93,7 +117,8 @@ def entries(path: str) -> tuple[str, ...]:
     """Sorted names in a directory; empty when there is none."""
     try:
         return tuple(sorted(os.listdir(path)))
-    except OSError:
+    except OSError as error:
+        not_there(error, path)
         return ()
 
 
@@ -121,7 +146,8 @@ def text(path: str) -> Hashable:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
-    except OSError:
+    except OSError as error:
+        not_there(error, path)
         return None
 
 
@@ -194,7 +220,8 @@ class Tree:
         try:
             with open(self._prefix + found, "rb") as file:
                 return file.read()
-        except OSError:
+        except OSError as error:
+            not_there(error, self._prefix + found)
             return None
 
     def here(self, path: str) -> str:
@@ -248,8 +275,8 @@ class Tree:
                 self._watch.add_dated(link_state, self._prefix + directory)
             try:
                 listing = resolved, sorted(filter(_is_text, os.listdir(self._prefix + (resolved or "/"))))
-            except OSError:
-                listing = None
+            except OSError as error:
+                not_there(error, self._prefix + directory)
         self._directories[directory] = listing
         return listing
 
