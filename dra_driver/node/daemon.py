@@ -12,6 +12,7 @@ import asyncio
 import ctypes
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
+_OPEN_FILES = 65536
 
 
 class Daemon:
@@ -220,6 +222,17 @@ def _keep_memory_small() -> None:
         mallopt(_M_ARENA_MAX, 2)
 
 
+def _allow_many_files() -> None:
+    """As many open files as the limit can be raised to: common soft limits (1024) are for programs that use select.
+
+    A thousand claims at once are a thousand connections to the API server.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def run(configuration: NodeConfiguration) -> int:
     """Run the daemon until a signal ends it; returns the exit status.
 
@@ -228,6 +241,7 @@ def run(configuration: NodeConfiguration) -> int:
     """
     logs.set_up(style=configuration.log_format, level=configuration.log_level)
     _keep_memory_small()
+    _allow_many_files()
 
     async def serve() -> None:
         await Daemon(configuration).run(asyncio.Event())

@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -543,3 +545,13 @@ async def test_a_claim_waits_for_the_first_look_and_its_unprepare_does_not(
             machine.standin.remove(hanging)
             stop.set()
             await task
+
+
+def test_the_soft_limit_of_open_files_is_raised() -> None:
+    program = (
+        "import resource as r; from dra_driver.node import daemon;"
+        " r.setrlimit(r.RLIMIT_NOFILE, (256, 512)); daemon._allow_many_files(); print(r.getrlimit(r.RLIMIT_NOFILE));"
+        " daemon._allow_many_files(); print(r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["(512, 512)"] * 2
