@@ -607,6 +607,21 @@ async def test_what_another_instance_prepared_is_taken_over(node: Node) -> None:
     await other.service.close()
 
 
+async def test_a_device_that_another_instance_prepared_is_in_use(node: Node) -> None:
+    node.api.add(claim("c"), claim("d"), claim("e", result(device="gpu-1")))
+    await node.prepare("c")
+    await node.prepare("e")
+    written = {path: path.read_bytes() for path in (node.state / "claims").iterdir()}
+    await node.unprepare("c")
+    await node.unprepare("e")
+    for path, content in written.items():  # as an instance does that started before this one and still serves
+        path.write_bytes(content)
+    answer = await node.prepare("d")
+    assert isinstance(answer, EnvironmentFault)
+    assert "gpu-0 is already prepared for ResourceClaim default/c (UID uid-c)" in str(answer)
+    assert {record.ref.name for record in node.records.all()} == {"c", "e"}
+
+
 async def test_closing_lets_running_calls_finish(node: Node) -> None:
     node.api.gate = asyncio.Event()
     node.api.add(claim("c"))
