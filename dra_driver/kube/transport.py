@@ -22,6 +22,7 @@ from dra_driver.kube.answers import read_json
 from dra_driver.kube.config import ApiConfig, TlsContext
 from dra_driver.kube.errors import Unavailable, from_answer
 from dra_driver.kube.http_library import aiohttp
+from dra_driver.kube.warm_connections import WarmConnections
 
 USER_AGENT = f"dra-driver/{__version__}"
 CONNECT_TIMEOUT = 5.0
@@ -38,6 +39,8 @@ class Transport:
         self._headers: dict[str, str] = {"Accept": "application/json", "User-Agent": user_agent}
         self._repeated = config.headers
         self._session: aiohttp.ClientSession | None = None
+        # A proxy is aiohttp's affair.
+        self._warm = None if config.proxy else self._warm_connections()
 
     async def exchange(
         self,
@@ -59,15 +62,40 @@ class Transport:
         Raises:
             ApiError: any other answer, or none.
         """
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout))
-        async with self._open(verb, path, data, content_type, limits) as response:
-            body = await response.read()
+        body = await self._get_warm(path, timeout) if verb == "get" else None
+        if body is None:
+            limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout))
+            async with self._open(verb, path, data, content_type, limits) as response:
+                body = await response.read()
         try:
             return read_json(body, decode)
         except ValueError as error:
             raise Unavailable(
                 f"the answer is not JSON: {body[:200]!r}", status=200, reason="NotJson", verb=verb, path=path
             ) from error
+
+    async def _get_warm(self, path: str, timeout: float) -> bytes | None:
+        """The body of a 2xx answer to a GET on a warm connection; None when it has to be asked through aiohttp."""
+        if self._warm is None:
+            return None
+        try:
+            answer = await self._warm.get(path, await self.config.credentials.authorization(), timeout)
+        except TimeoutError as error:
+            raise _unavailable(error, "get", path, self.config.server) from error
+        if answer is None:
+            return None
+        if answer.status >= 300:
+            retry_after = _retry_after(answer.headers.get("retry-after"))
+            raise from_answer(answer.status, answer.body, verb="get", path=path, retry_after=retry_after)
+        return answer.body
+
+    def _warm_connections(self) -> WarmConnections:
+        return WarmConnections(
+            self.config,
+            lambda: self._tls_context() if self._is_tls else None,
+            [*self._headers.items(), *self._repeated],
+            connect_timeout=CONNECT_TIMEOUT,
+        )
 
     async def stream(self, path: str, *, idle_timeout: float) -> AsyncGenerator[bytes, None]:
         """Chunks of a GET answer as they arrive, an empty one first once it was accepted; ends when the server ends it.
@@ -91,6 +119,8 @@ class Transport:
 
     async def close(self) -> None:
         """Closes all connections; running requests fail."""
+        if self._warm is not None:
+            await self._warm.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -123,7 +153,11 @@ class Transport:
                 if response.status >= 300:
                     body = await response.read()
                     raise from_answer(
-                        response.status, body, verb=verb, path=path, retry_after=_retry_after(response.headers)
+                        response.status,
+                        body,
+                        verb=verb,
+                        path=path,
+                        retry_after=_retry_after(response.headers.get("Retry-After")),
                     )
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -159,9 +193,8 @@ def _watched_socket(address: Any) -> socket.socket:
     return created
 
 
-def _retry_after(headers: Any) -> float | None:
+def _retry_after(value: str | None) -> float | None:
     """Seconds of a Retry-After header, which is a number or a date (RFC 9110)."""
-    value = headers.get("Retry-After")
     if value is None:
         return None
     if value.strip().isdigit():
