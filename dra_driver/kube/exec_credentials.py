@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _EARLY = 60.0
 
 
-class _Fetched:
+class _Fetched(ABC):
     """Credentials fetched by a blocking call and kept until they expire or are refused."""
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
@@ -50,8 +51,9 @@ class _Fetched:
     def client_certificate(self) -> tuple[bytes, bytes] | None:
         return self._certificate
 
+    @abstractmethod
     def _fetch(self) -> None:
-        raise NotImplementedError
+        """Get new credentials and `_keep` them; blocks."""
 
     def _keep(self, header: str | None, certificate: tuple[bytes, bytes] | None, expiry: str | None) -> None:
         expires = float("inf")

@@ -94,7 +94,7 @@ def _make_base(name: str) -> None:
     if kind == "golang":
         _buildah("add", container, _go("GOROOT"), "/usr/local/go")
         _buildah("config", "--env", "PATH=/usr/local/go/bin:/usr/bin:/bin", "--env", "GOPATH=/go", container)
-        _buildah("config", "--env", "GOTOOLCHAIN=local", container)
+        _buildah("config", "--env", "GOTOOLCHAIN=local", "--env", "GOCACHE=/go/cache", container)
     _buildah("commit", "--rm", container, full)
     shutil.rmtree(root)
 
@@ -104,7 +104,7 @@ def _settings() -> Sequence[str]:
     volumes = {
         str(_CERTIFICATES): f"{_CERTIFICATES}:ro",
         _go("GOMODCACHE"): "/go/pkg/mod",
-        _go("GOCACHE"): "/root/.cache/go-build",
+        _go("GOCACHE"): "/go/cache",
     }
     settings = [f"--volume={source}:{target}" for source, target in volumes.items() if Path(source).is_dir()]
     settings.append(f"--build-arg=GOPROXY={_go('GOPROXY')}")
