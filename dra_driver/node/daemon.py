@@ -90,6 +90,7 @@ class Daemon:
         http: HttpServer | None = None
         health: GrpcHealthServer | None = None
         work = [asyncio.create_task(self.discovery.run(), name="discovery")]
+        settling = asyncio.create_task(self._settle())
         try:
             if configuration.http_address:
                 host, port = parse_address(configuration.http_address)
@@ -100,10 +101,10 @@ class Daemon:
             for driver in self.drivers:
                 await driver.start()
                 work.append(asyncio.create_task(driver.run(), name=driver.name))
-            await self._settle(work)
             await self._until(stop, work)
         finally:
             log.info("stopping")
+            settling.cancel()
             for driver in self.drivers:
                 await driver.stop()
             await self._end(work)
@@ -145,11 +146,9 @@ class Daemon:
         log.info("gRPC health on port %d", health.port)
         return health
 
-    async def _settle(self, work: list[asyncio.Task[None]]) -> None:
+    async def _settle(self) -> None:
         """What was built at the start stays for good: it is taken out of garbage collection, which shortens pauses."""
-        first = asyncio.create_task(self.discovery.first())
-        await asyncio.wait({first, *work}, return_when=asyncio.FIRST_COMPLETED)
-        first.cancel()
+        await self.discovery.first()
         gc.collect()
         gc.freeze()
 

@@ -547,6 +547,27 @@ async def test_a_claim_waits_for_the_first_look_and_its_unprepare_does_not(
             await task
 
 
+async def test_a_stop_does_not_wait_for_a_first_look_that_hangs(
+    api: ApiServerStandIn, folder: Path, machine: GpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in machine.env.items():
+        monkeypatch.setenv(name, value)
+    hanging = machine.standin.delay("nvmlDeviceGetCount", None, 3600.0)
+    stop = asyncio.Event()
+    async with KubeletStandIn(folder / "registry") as kubelet:
+        daemon = Daemon(configure(folder, api.url, machine))
+        task = asyncio.create_task(daemon.run(stop))
+        try:
+            await kubelet.registered(DRIVER, PATIENCE)
+            stop.set()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.shield(task)
+            assert daemon.discovery.devices is None
+        finally:
+            machine.standin.remove(hanging)
+            await task
+
+
 def test_the_soft_limit_of_open_files_is_raised() -> None:
     program = (
         "import resource as r; from dra_driver.node import daemon;"
