@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.cluster.apiserver import ApiServer
+from tests.cluster.apiserver import ApiServer, served
 from tests.cluster.availability import Unavailable, skip_or_fail
 from tests.cluster.node import Cluster
 
@@ -38,15 +38,8 @@ def apiserver() -> Iterator[ApiServer]:
     It is shared by the whole session: use own namespaces and node names. A test that needs other flags or gates, or
     wants to take the server away, starts its own ``ApiServer(...)``.
     """
-    try:
-        server = ApiServer()
-    except Unavailable as reason:
-        skip_or_fail(reason)
-    try:
-        server.start()
+    with served() as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ answer without both. The next Prepare goes over it, the next Unprepare removes i
 when neither comes. The CDI spec is not flushed to the disk: it lies on a tmpfs and its checksum is in the record, so a
 damaged one is noticed and made again. A whole GPU has no steps and so costs one durable write.
 
-Everything here blocks and runs in a thread; one claim is never in two threads at once.
+What says that it does not block is for the event loop, the rest for a thread; one claim is never made and cleared at
+the same time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dra_driver.cdi.edits import EditsSource
 from dra_driver.cdi.files import SpecDirectory
@@ -112,34 +114,11 @@ class NodeState:
         """Find out whether the known edits are still true, while the claim is being read anyway."""
         self._edits.kept((), since)
 
-    def plain_record(self, plan: ClaimPlan, content: bytes) -> ClaimRecord | None:
-        """The record of a claim without steps of which nothing is there yet; None when it is not as plain as that.
-
-        Such a claim needs no order: its spec and its record are written at the same time, by `write_spec` and
-        `RecordStore.put`. A kill in between leaves either alone, and both are found again: a record counts only with
-        its spec, and a spec without a record has the claim's UID in its name.
-
-        Raises:
-            EnvironmentFault: the disk can't be asked.
-        """
-        if plan.steps or not plan.devices or self._records.find(plan.claim.ref.uid) is not None:
-            return None
-        return ClaimRecord(
-            ref=plan.claim.ref,
-            state="completed",
-            boot_id=self._records.boot_id,
-            devices=recorded(plan, vendor=self.vendor, cls=CLASS),
-            cdi_file=self.spec_name(plan.claim.ref.uid),
-            cdi_sha256=hashlib.sha256(content).hexdigest(),
-        )
-
-    def write_spec(self, uid: str, content: bytes) -> None:
-        """Write the claim's CDI spec. Raises EnvironmentFault."""
-        self._specs.write(self.spec_name(uid), content)
-        self._remove_spec(f"{self.spec_prefix}{uid}.yaml")  # NVIDIA's driver: the same names would clash
-
-    def establish(self, plan: ClaimPlan) -> ClaimRecord:
+    def establish(self, plan: ClaimPlan, content: bytes | None = None) -> ClaimRecord:
         """Make everything that the plan asks for, over whatever an earlier attempt left.
+
+        Args:
+            content: the CDI spec, from `render_kept`; None makes it here.
 
         Raises:
             DraDriverError: nothing new is left on the node, or what is left stands in the record.
@@ -159,14 +138,25 @@ class NodeState:
                 self.clear(ref)
                 before = None
             steps = self._take_steps(target) if plan.steps else ()
-        name = self.spec_name(ref.uid)
         try:
-            content = self._render(plan, steps, self._edits)
-            self.write_spec(ref.uid, content)
-            return self._complete(target, before, steps, name, hashlib.sha256(content).hexdigest())
+            if content is None:
+                content = self._render(plan, steps, self._edits)
+            self._specs.write(self.spec_name(ref.uid), content)
+            self._remove_foreign_spec(ref.uid)
+            record = replace(
+                target,
+                state="completed",
+                steps=steps,
+                cdi_file=self.spec_name(ref.uid),
+                cdi_sha256=hashlib.sha256(content).hexdigest(),
+                written_by=before.written_by if before is not None else "",
+                written_at=before.written_at if before is not None else "",
+            )
+            # The CDI spec was made again just as it was: the record on the disk already says so.
+            return record if record == before else self._records.put(record)
         except DraDriverError as error:
             if before is None:
-                self.clear_after(error, ref, steps)
+                self._clear_after(error, ref, steps)
             raise
 
     def _kept(self, before: ClaimRecord | None, plan: ClaimPlan) -> tuple[Step, ...] | None:
@@ -189,7 +179,7 @@ class NodeState:
             return apply_all(self._preparers, started.steps)
         except UndoneStep as error:
             if error.undone:
-                self.clear_after(error, started.ref)
+                self._clear_after(error, started.ref)
             raise
 
     def _render(self, plan: ClaimPlan, steps: tuple[Step, ...], source: EditsSource) -> bytes:
@@ -202,24 +192,7 @@ class NodeState:
         ]
         return render(f"{self.vendor}/{CLASS}", devices, source.common())
 
-    def _complete(
-        self, started: ClaimRecord, before: ClaimRecord | None, steps: tuple[Step, ...], name: str, sha256: str
-    ) -> ClaimRecord:
-        record = ClaimRecord(
-            ref=started.ref,
-            state="completed",
-            boot_id=started.boot_id,
-            devices=started.devices,
-            steps=steps,
-            cdi_file=name,
-            cdi_sha256=sha256,
-            written_by=before.written_by if before is not None else "",
-            written_at=before.written_at if before is not None else "",
-        )
-        # The CDI spec was made again just as it was: the record on the disk already says so.
-        return record if record == before else self._records.put(record)
-
-    def clear_after(self, error: DraDriverError, ref: ClaimRef, steps: tuple[Step, ...] = ()) -> None:
+    def _clear_after(self, error: DraDriverError, ref: ClaimRef, steps: tuple[Step, ...] = ()) -> None:
         """Remove what a failed attempt made; if that fails too, both are told and the record stays for the next one."""
         try:
             undo_all(self._preparers, steps)
@@ -240,7 +213,7 @@ class NodeState:
         if record is not None and self._records.is_current(record):
             undo_all(self._preparers, record.steps)
         self._remove_spec(self.spec_name(ref.uid))
-        self._remove_spec(f"{self.spec_prefix}{ref.uid}.yaml")
+        self._remove_foreign_spec(ref.uid)
         self._records.remove(ref.uid)
 
     def specs_on_disk(self) -> dict[str, tuple[str, ...]]:
@@ -254,6 +227,10 @@ class NodeState:
     def sweep(self) -> list[str]:
         """Delete temporary files that killed writers left; returns their names. Raises EnvironmentFault."""
         return [*self._records.sweep(), *self._specs.sweep()]
+
+    def _remove_foreign_spec(self, uid: str) -> None:
+        """NVIDIA's driver writes the same device names to a .yaml; two specs with one name make both unusable."""
+        self._remove_spec(f"{self.spec_prefix}{uid}.yaml")
 
     def _remove_spec(self, name: str) -> None:
         try:

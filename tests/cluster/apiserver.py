@@ -13,12 +13,13 @@ import json
 import shutil
 import ssl
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.cluster.availability import require_programs
+from tests.cluster.availability import Unavailable, require_programs, skip_or_fail
 from tests.cluster.pki import Pki, write_kubeconfig
 from tests.cluster.processes import Port, Process, StartFailed, end_processes, new_run_directory, wait_until
 from tests.cluster.programs import program
@@ -245,6 +246,21 @@ class ApiServer:
         """Write a kubeconfig for the bearer of ``token``."""
         write_kubeconfig(path, self.url, self.pki.ca, {"token": token}, namespace)
         return path
+
+
+@contextmanager
+def served(**options: Any) -> Iterator[ApiServer]:
+    """A started server for the body of a fixture, with the options of `ApiServer`; the test is skipped where the
+    machine can't run one (a failure with CI set)."""
+    try:
+        server = ApiServer(**options)
+    except Unavailable as reason:
+        skip_or_fail(reason)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 def _pairs(flag: str, values: Mapping[str, bool] | None) -> list[str]:

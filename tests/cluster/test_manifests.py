@@ -13,8 +13,7 @@ import pytest
 import dra_driver
 from dra_driver.node import configuration
 from tests.cluster import manifests
-from tests.cluster.apiserver import ApiServer
-from tests.cluster.availability import Unavailable, skip_or_fail
+from tests.cluster.apiserver import ApiServer, served
 
 pytestmark = pytest.mark.integration
 
@@ -27,16 +26,9 @@ FILES = sorted([*manifests.EXAMPLES.glob("*.yaml"), *manifests.DEVICE_CLASSES.gl
 @pytest.fixture(scope="module")
 def server() -> Iterator[ApiServer]:
     """An API server where `deploy/` has been applied with strict field validation."""
-    try:
-        own = ApiServer()
-    except Unavailable as reason:
-        skip_or_fail(reason)
-    try:
-        own.start()
+    with served() as own:
         own.kubectl("apply", "--validate=strict", "-k", str(manifests.DEPLOY))
         yield own
-    finally:
-        own.close()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

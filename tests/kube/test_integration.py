@@ -40,9 +40,7 @@ from dra_driver.model.resource import (
     DeviceTaint,
 )
 from dra_driver.model.strict_json import repeated_fields
-from tests.cluster.apiserver import ApiServer
-from tests.cluster.availability import Unavailable as CannotRun
-from tests.cluster.availability import skip_or_fail
+from tests.cluster.apiserver import ApiServer, served
 from tests.kube.fake_apiserver import until
 from tests.kube.test_publish import Observer, Slice, gpus
 
@@ -348,15 +346,8 @@ async def test_a_refused_list_attribute_names_its_gate(real: ApiClient) -> None:
 
 @pytest.fixture
 def own_server() -> Iterator[ApiServer]:
-    try:
-        server = ApiServer(feature_gates={"DRADeviceTaints": False, "DRADeviceTaintRules": False})
-    except CannotRun as reason:
-        skip_or_fail(reason)
-    try:
-        server.start()
+    with served(feature_gates={"DRADeviceTaints": False, "DRADeviceTaintRules": False}) as server:
         yield server
-    finally:
-        server.close()
 
 
 async def test_dropped_fields_are_named_and_an_outage_is_survived(own_server: ApiServer) -> None:

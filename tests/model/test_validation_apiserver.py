@@ -15,8 +15,7 @@ from dra_driver.model import codec
 from dra_driver.model.resource import ResourceSlice
 from dra_driver.model.validation import validate_resource_slice
 from dra_driver.model.validation.gates import Rules, drop_disabled
-from tests.cluster.apiserver import ApiServer
-from tests.cluster.availability import Unavailable, skip_or_fail
+from tests.cluster.apiserver import ApiServer, served
 from tests.model.slices import misshapen_slices, raw_slices, shareable_slices
 
 pytestmark = pytest.mark.integration
@@ -42,17 +41,9 @@ many = settings(
 @pytest.fixture(scope="module")
 def alpha_apiserver() -> Iterator[ApiServer]:
     """An API server with every alpha gate of ResourceSlice on."""
-    try:
-        server = ApiServer(
-            feature_gates=ALPHA_GATES | {"DRAResourcePoolStatus": True}, flags=["--min-compatibility-version=1.37"]
-        )
-    except Unavailable as reason:
-        skip_or_fail(reason)
-    try:
-        server.start()
+    gates = ALPHA_GATES | {"DRAResourcePoolStatus": True}
+    with served(feature_gates=gates, flags=["--min-compatibility-version=1.37"]) as server:
         yield server
-    finally:
-        server.close()
 
 
 def compare(server: ApiServer, raw: dict[str, Any], gates: dict[str, bool]) -> None:
