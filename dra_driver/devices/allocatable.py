@@ -62,7 +62,7 @@ class AllocatableDevices:
 def allocatable_devices(machine: Machine) -> AllocatableDevices:
     """Derive the devices of a machine; pure and deterministic."""
     gpus, problems = publishable(machine)
-    found: list[Problem] = [*machine.problems, *problems]
+    found: list[Problem] = [*machine.problems, *(each for gpu in machine.gpus for each in gpu.problems), *problems]
     by_name: dict[str, AllocatableDevice] = {}
     for gpu in gpus:
         name = gpu_device_name(gpu)
@@ -70,7 +70,6 @@ def allocatable_devices(machine: Machine) -> AllocatableDevices:
             found.append(Problem(name, "device", f"{gpu.uuid} and {by_name[name].gpu.uuid} have the same minor number"))
             continue
         device, left_out = gpu_device(gpu, machine)
-        found.extend(gpu.problems)
         found.extend(left_out)
         by_name[name] = AllocatableDevice(name=name, kind="gpu", gpu=gpu, device=device)
     unavailable = {problem.subject: problem.cause for problem in found if problem.what == "device"}

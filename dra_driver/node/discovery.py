@@ -99,36 +99,34 @@ class Discovery:
         self.last_look = time.monotonic()
         self._observe_seconds(self.last_look - started)
         if self._devices is None or self._devices.machine != machine:
-            self._log_changes(machine)
-            self._devices = allocatable_devices(machine)
+            before, self._devices = self._devices, allocatable_devices(machine)
+            _log_changes(before, self._devices)
             self._on_change(self._devices)
         self._first.set()
         return self._devices
 
-    def _log_changes(self, machine: Machine) -> None:
-        before = self._devices.machine if self._devices is not None else None
-        if before is None or before.state is not machine.state or before.reason != machine.reason:
-            level = logging.INFO if machine.state is DriverState.READY else logging.WARNING
-            log.log(
-                level,
-                "NVIDIA driver: %s",
-                f"{machine.reason or machine.state.value}{f' ({machine.hint})' if machine.hint else ''}",
-                extra={"fields": {"driverVersion": machine.driver_version, "gpus": len(machine.gpus)}},
-            )
-        known = set(before.problems) if before is not None else set()
-        known |= {problem for gpu in (before.gpus if before is not None else ()) for problem in gpu.problems}
-        for problem in (*machine.problems, *(problem for gpu in machine.gpus for problem in gpu.problems)):
-            if problem not in known:
-                hint = f" ({problem.hint})" if problem.hint else ""
-                log.warning("%s: %s: %s%s", problem.subject, problem.what, problem.cause, hint)
-        old = {gpu.uuid: gpu for gpu in before.gpus} if before is not None else {}
-        new = {gpu.uuid: gpu for gpu in machine.gpus}
-        for gpu in sorted((new[uuid] for uuid in new.keys() - old.keys()), key=lambda gpu: gpu.minor):
-            log.info(
-                "found gpu-%d: %s", gpu.minor, gpu.name, extra={"fields": {"uuid": gpu.uuid, "pci": gpu.pci_bus_id}}
-            )
-        for gpu in sorted((old[uuid] for uuid in old.keys() - new.keys()), key=lambda gpu: gpu.minor):
-            log.warning("gpu-%d is gone", gpu.minor, extra={"fields": {"uuid": gpu.uuid}})
+
+def _log_changes(old_devices: AllocatableDevices | None, devices: AllocatableDevices) -> None:
+    machine, before = devices.machine, old_devices.machine if old_devices is not None else None
+    if before is None or before.state is not machine.state or before.reason != machine.reason:
+        level = logging.INFO if machine.state is DriverState.READY else logging.WARNING
+        log.log(
+            level,
+            "NVIDIA driver: %s",
+            f"{machine.reason or machine.state.value}{f' ({machine.hint})' if machine.hint else ''}",
+            extra={"fields": {"driverVersion": machine.driver_version, "gpus": len(machine.gpus)}},
+        )
+    known = set(old_devices.problems) if old_devices is not None else set()
+    for problem in devices.problems:
+        if problem not in known:
+            hint = f" ({problem.hint})" if problem.hint else ""
+            log.warning("%s: %s: %s%s", problem.subject, problem.what, problem.cause, hint)
+    old = {gpu.uuid: gpu for gpu in before.gpus} if before is not None else {}
+    new = {gpu.uuid: gpu for gpu in machine.gpus}
+    for gpu in sorted((new[uuid] for uuid in new.keys() - old.keys()), key=lambda gpu: gpu.minor):
+        log.info("found gpu-%d: %s", gpu.minor, gpu.name, extra={"fields": {"uuid": gpu.uuid, "pci": gpu.pci_bus_id}})
+    for gpu in sorted((old[uuid] for uuid in old.keys() - new.keys()), key=lambda gpu: gpu.minor):
+        log.warning("gpu-%d is gone", gpu.minor, extra={"fields": {"uuid": gpu.uuid}})
 
 
 async def _in_daemon_thread(work: Callable[[], T]) -> T:

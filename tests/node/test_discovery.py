@@ -115,6 +115,19 @@ async def test_changes_are_logged_once_each(caplog: pytest.LogCaptureFixture) ->
     assert set(lines[4][1:]) == found
 
 
+async def test_a_gpu_that_is_not_offered_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    whole = DescribedInventory("dgx-h100:gpus=2", node_name="node-a").discover()
+    partitioned = replace(whole.gpus[1], mig_enabled=True, problems=(Problem("gpu-1", "serial", "not readable"),))
+    told = Told(replace(whole, gpus=(whole.gpus[0], partitioned)))
+    with caplog.at_level(logging.WARNING, "dra_driver.node.discovery"):
+        await told.discovery.look()
+    assert told.names() == [["gpu-0"]]
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "gpu-1: serial: not readable"
+    assert said[1].startswith("gpu-1: device: MIG mode is on, so it can't be given away whole (turn MIG off with")
+    assert len(said) == 2
+
+
 def test_a_look_that_hangs_does_not_keep_the_process() -> None:
     hangs, answers = threading.Event(), threading.Event()
 
