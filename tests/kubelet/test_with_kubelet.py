@@ -134,7 +134,9 @@ async def test_two_claims_of_a_pod_come_in_one_call(kubelet: MiniKubelet) -> Non
         both = pod("p", "a", "b")
         await kubelet.prepare(both)
         assert uids(preparer.prepared) == [["uid-of-a", "uid-of-b"]]
-        assert (await kubelet.cdi(both))["main"] == ["example.com/gpu=uid-of-a-gpu-0", "example.com/gpu=uid-of-b-gpu-0"]
+        # The kubelet keeps a container's claims in a map: their order is chance (GetResources of 1.37.2).
+        ids = (await kubelet.cdi(both))["main"]
+        assert sorted(ids) == ["example.com/gpu=uid-of-a-gpu-0", "example.com/gpu=uid-of-b-gpu-0"]
         await kubelet.unprepare(both)
         assert uids(preparer.unprepared) == [["uid-of-a", "uid-of-b"]]
 
